@@ -7,10 +7,10 @@ the server is for this machine alone, one that reaches it by another name.
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request, Response
 from starlette.datastructures import Headers
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from assay import __version__
@@ -22,20 +22,27 @@ from assay_policy_training.outside_trainers.sessions import Sessions
 
 
 class NoForeignPages:
-    """ASGI middleware: a browser says whose page asks, and lets any page open a WebSocket."""
+    """ASGI middleware: a browser says whose page asks, and lets any page open a WebSocket. `names`: by which the server
+    may be called; None: by any."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    def __init__(self, app: ASGIApp, names: frozenset[str] | None) -> None:
+        self.app, self.names = app, names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope) if scope["type"] in ("http", "websocket") else {}
-        origin = headers.get("origin")
-        if origin is None or origin.lower().partition("://")[2] == headers.get("host", "").lower():
+        if scope["type"] not in ("http", "websocket") or self._own(Headers(scope=scope)):
             await self.app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
         else:
             await ProblemError(403, "requests of pages from elsewhere are refused").response(None)(scope, receive, send)
+
+    def _own(self, headers: Headers) -> bool:
+        host, origin = headers.get("host", "").lower(), headers.get("origin")
+        try:
+            named = self.names is None or urlsplit(f"//{host}").hostname in self.names
+        except ValueError:
+            return False
+        return named and (origin is None or origin.lower().partition("://")[2] == host)
 
 
 def environment_app(sessions: Sessions, *, local: bool = True) -> FastAPI:
@@ -49,10 +56,8 @@ def environment_app(sessions: Sessions, *, local: bool = True) -> FastAPI:
     app = FastAPI(
         lifespan=closing, title="Assay environment server", version=__version__, docs_url=None, redoc_url=None
     )
-    if local:
-        hosts = ["localhost", "127.0.0.1", "::1", socket.gethostname().lower()]
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts)
-    app.add_middleware(NoForeignPages)
+    names = frozenset({"localhost", "127.0.0.1", "::1", socket.gethostname().lower()}) if local else None
+    app.add_middleware(NoForeignPages, names=names)
     install_handlers(app)
 
     @app.exception_handler(BackendError)

@@ -137,6 +137,10 @@ def test_pages_of_other_sites_reach_nothing(served: tuple[str, dict[str, Any]]) 
         connect(socket, origin=Origin("http://elsewhere.example"))
     refused = httpx.post(f"{url}/seed_session", json=row, headers={"Origin": "http://elsewhere.example"})
     assert refused.status_code == 403
+    health = [
+        httpx.get(f"{url}/health", headers={"Host": host}).status_code for host in ("[::1]:80", "localhost", "x.y")
+    ]
+    assert health == [200, 200, 403]
     with connect(socket, origin=Origin(url)):
         assert httpx.post(f"{url}/seed_session", json=row, headers={"Origin": url}).status_code == 200
 

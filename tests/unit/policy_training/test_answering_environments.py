@@ -14,6 +14,7 @@ from assay.http.running import running_app
 from assay_policy_training.core.prompt import EPISODE, PromptItem
 from assay_policy_training.plugins.contexts.guided_retry import GuidedRetry
 from assay_policy_training.plugins.contexts.hints import GUIDED
+from assay_policy_training.plugins.environments import user_simulator
 from assay_policy_training.plugins.environments.checked import CheckedTools
 from assay_policy_training.plugins.environments.environment import Action, Done, Observation
 from assay_policy_training.plugins.environments.episode import Episode, EpisodeLimits
@@ -78,7 +79,9 @@ def test_a_policy_that_may_try_again_does_not_read_the_right_answer(row: dict[st
     assert not any(right in str(told.messages) for right in ("42", "Tintin"))
 
 
-def test_the_user_is_a_model_that_has_a_goal_and_ends_the_conversation(endpoint: str) -> None:
+def test_the_user_is_a_model_that_has_a_goal_and_ends_the_conversation(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     environment = UserSimulator(url=endpoint, model="fake")
 
     def said(*turns: str) -> Any:
@@ -90,6 +93,9 @@ def test_the_user_is_a_model_that_has_a_goal_and_ends_the_conversation(endpoint:
     lost = asyncio.run(_cut(environment, item("Hello.", **GOAL)))
     assert lost.rewards == {"goal": 0.0}
     assert "assert" in lost.feedback.lower()
+    monkeypatch.setattr(user_simulator, "CHECK_SECONDS", 0.5)
+    with pytest.raises(BackendError, match="no verdict"):
+        asyncio.run(_cut(environment, item("Hello.", **GOAL | {"check": "while True: pass"})))
     with pytest.raises(BadInputError, match="what the user wants"):
         environment.reset(item("Hello."), 0)
     with pytest.raises(BadInputError, match="name the endpoint"):

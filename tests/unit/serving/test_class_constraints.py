@@ -1,6 +1,7 @@
 """Exact classes (CLS-RL): the same verdicts as the released rewards, written here again, and the settings refused."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -56,7 +57,7 @@ def test_what_is_right_and_what_is_not() -> None:
 
 
 def test_rows_and_refusals() -> None:
-    settings = {"exact_class": {"label": "rose"}, "exact_answer": {"answers": ["rose", "dog rose"]}}
+    settings: dict[str, Any] = {"exact_class": {"label": "rose"}, "exact_answer": {"answers": ["rose", "dog rose"]}}
     for kind in CLASSES:
         made = constraint_from_dict({"kind": kind, **settings.get(kind, {})})
         assert constraint_from_dict(made.to_dict()) == made

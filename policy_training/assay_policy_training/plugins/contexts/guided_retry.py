@@ -1,8 +1,8 @@
 """Agent-RLVR: a task that fails is tried again with guidance, and learnt without it.
 
 Covers: groups in which no episode succeeds are run again with guidance in the prompt: the row's own (`hint`), and what
-the environment said of a failed episode (`Done.feedback`, errors of tools, the last observation), such as the messages
-of failing tests. The rows of the second attempt replace those of the first, or join them. They are trained on the
+the environment said of a failed episode (`Done.feedback`, else the last error of a tool), such as the messages of
+failing tests. The rows of the second attempt replace those of the first, or join them. They are trained on the
 prompt without guidance, which is not there when the policy is used. Source: arXiv 2506.11425 (its abstract and second
 hand accounts; the guidance there is written by a teacher model, and the update is DPO on pairs of a right and a wrong
 trajectory). Leaves out: a teacher; the objective (`guide`, or GRPO's).

@@ -82,7 +82,7 @@ class UserSimulator(Environment):
         return await self._done()
 
     async def _done(self) -> Done:
-        """Raises BackendError where this machine cannot contain the program."""
+        """Raises BackendError where this machine cannot contain the program, and where it does not come to an end."""
         if not isinstance(self._program, str):
             return Done()
         try:
@@ -91,5 +91,7 @@ class UserSimulator(Environment):
             )
         except SandboxError as error:
             raise BackendError(str(error)) from error
-        reached = ended.reason == "exit" and ended.status == 0
+        if ended.reason != "exit":
+            raise BackendError(f"the program of the goal has no verdict: {explain(ended, CHECK_SECONDS)}")
+        reached = ended.status == 0
         return Done({"goal": float(reached)}, feedback="" if reached else explain(ended, CHECK_SECONDS))

@@ -7,8 +7,9 @@ With `reinforce` that is the log-likelihood of the turns that are left. Leaves o
 
 Source: "DigiRL", arXiv 2406.11896, code DigiRL-agent/digirl read: cross entropy of both values against success, top
 tenth, margin 0.05, gamma 0.5, hard filter in place of weights. Departures: a logistic model of words (`TextValues`) for
-a language model's features, fitted anew in each step on the last `memory` episodes, without a twin; rows of earlier
-steps come back by the replay `recent`, with the turns that were chosen when they were new.
+a language model's features, fitted anew in each step on the last `memory` episodes, without a twin; V of the end is 0
+(there, that of the last screen); rows of earlier steps come back by the replay `recent`, with the turns that were
+chosen when they were new.
 """
 
 from collections.abc import Mapping, Sequence
