@@ -261,6 +261,10 @@ class TurnGeneration(Protocol):
         """It has no further turn."""
         ...
 
+    def close(self) -> None:
+        """Nothing is generated any more; what was stays. Rows that wait are given up."""
+        ...
+
 
 @runtime_checkable
 class TurnSampler(Protocol):

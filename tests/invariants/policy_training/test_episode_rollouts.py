@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -432,6 +433,34 @@ def test_an_engine_of_requests_gives_the_same_rows(policy: Policy, at_once: int)
     assert batch.responses == reference.responses
     for name in ("tokens", "mask", "forced", "segment", "logp_mu", "finished"):
         assert torch.equal(getattr(batch, name), getattr(reference, name)), name
+
+
+def test_requests_that_wait_are_given_up_with_their_run(policy: Policy) -> None:
+    """A run that stops leaves the engine no more than what it was at."""
+    asked: list[int] = []
+
+    class Slow(ScriptedEngine):
+        def complete(self, rows: Any, n: int, fields: Any, seeds: Any) -> Any:
+            asked.append(1)
+            time.sleep(0.1 if len(asked) == 1 else 0.4)
+            return super().complete(rows, n, fields, seeds)
+
+    class Engine(TransformersSampler):
+        def turns(self, contexts: Any, group_size: int, places: Any, turn_tokens: int | None) -> Any:
+            return VllmTurns(self.policy, Slow(reference, 2), self.sampling, contexts, places, turn_tokens)
+
+    class Fails(Rounds):
+        async def step(self, action: Action) -> Observation | Done:
+            raise OSError("gone")
+
+    reference = episodes(policy, size=1)
+    limits = EpisodeLimits(turn_tokens=9, on_failure="stop")
+    sampler = in_environment(policy, Engine(policy, SAMPLING), SAMPLING, Fails(), limits)
+    with pytest.raises(BackendError, match="gone"):
+        sampler.rollout(ITEMS * 4, 1, seed=[0, 1, 2] * 4, version=0)
+    at_end = len(asked)
+    time.sleep(1)
+    assert len(asked) <= at_end + 2 < 12
 
 
 def test_a_turn_has_one_end_where_the_template_ends_turns_by_another_token() -> None:

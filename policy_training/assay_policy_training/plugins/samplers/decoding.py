@@ -153,6 +153,9 @@ class Decoding:
         """It has no further turn."""
         self._cached.pop(row, None)
 
+    def close(self) -> None:
+        """See `TurnGeneration`: it runs in the caller's thread."""
+
     def _room(self) -> int:
         """How many prompts may join now."""
         if len(self._rows) and not _plain(self._cache):

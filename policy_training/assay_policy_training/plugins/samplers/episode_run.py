@@ -91,7 +91,9 @@ class EpisodeRun:
                 self._answered(number, answer)
 
     def close(self) -> None:
-        """Close the environments that are still open, and wait for those that are closing."""
+        """End the generation, close the environments that are still open, and wait for those that are closing."""
+        if self.generation is not None:
+            self.generation.close()
         for number in sorted(self._open):
             self._close(number)
         self._questions.clear()

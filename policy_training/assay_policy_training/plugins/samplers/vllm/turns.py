@@ -97,6 +97,10 @@ class VllmTurns:
             self._rows[row] += drawn.ids
         return [row for row, _ in turns]
 
+    def close(self) -> None:
+        """See `TurnGeneration`. Requests that are under way are not awaited."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
     def turn(self, row: int) -> list[int]:
         return self._rows[row][self._starts[row] :]
 
