@@ -21,6 +21,8 @@ from assay_serving.server.dialects.nemo_gym_metrics import aggregated
 
 TASK = "assay_task"  #: of a row: its number
 _COOKIE = "assay_episode"
+#: Routes of the server itself, which a tool of that name would not be reached by.
+_OWN = frozenset({"seed_session", "reset", "step", "verify", "close_session", "close", "aggregate_metrics"})
 
 
 class TaskBody(BaseModel):
@@ -153,7 +155,8 @@ def said_in(output: Sequence[Mapping[str, Any]]) -> str:
 
 
 async def nemo_gym_rows(sessions: Sessions) -> list[dict[str, Any]]:
-    """A row of each task: what the policy reads first, the tools, the task's number. Raises as `Sessions.begin`."""
+    """A row of each task: what the policy reads first, the tools, the task's number. Raises as `Sessions.begin`,
+    and BadInputError for a tool that is called as a route of the server."""
     rows = []
     for task in range(len(sessions.items)):
         name, episode = await sessions.begin(task)
@@ -161,4 +164,6 @@ async def nemo_gym_rows(sessions: Sessions) -> list[dict[str, Any]]:
         params = {"input": episode.prompt} | ({"tools": tools} if tools else {})
         rows.append({"responses_create_params": params, TASK: task})
         await sessions.close(name)
+        if wrong := _OWN.intersection(tool["name"] for tool in tools):
+            raise BadInputError(f"a tool cannot be called {', '.join(wrong)} in NeMo-Gym", field="environment")
     return rows

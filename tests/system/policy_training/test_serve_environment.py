@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,7 +18,7 @@ from websockets.sync.client import connect
 from websockets.typing import Origin
 
 from assay.domain import Message, prompt_of
-from assay.errors import BackendError, BusyError
+from assay.errors import BackendError, BadInputError, BusyError
 from assay.http.running import running_app
 from assay.workspace import Workspace
 from assay_policy_training.core.prompt import PromptItem
@@ -29,6 +30,7 @@ from assay_policy_training.plugins.environments.adapters.openenv import OpenEnv
 from assay_policy_training.plugins.environments.environment import Action, Environment, Observation
 from assay_policy_training.plugins.environments.episode import EpisodeLimits
 from assay_policy_training.plugins.environments.shipped.twenty_questions import TwentyQuestions
+from assay_policy_training.plugins.environments.tool_use import Tools
 from assay_policy_training.plugins.prompts.source import load_prompts
 from assay_serving.tools.tool import ToolCall
 
@@ -121,6 +123,23 @@ def test_what_is_wrong_is_said_in_a_line(served: tuple[str, dict[str, Any]]) -> 
     )
     assert "error" in refused[1]
     assert refused[2] == "3"
+
+
+CLOSE = """
+class Close:
+    name, description, parameters = "close", "Closes a file.", {"properties": {}}
+
+    def run(self, arguments):
+        return "closed"
+"""
+
+
+def test_a_tool_that_a_route_would_hide_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "close.py").write_text(CLOSE, encoding="utf-8")
+    hidden = Tools(tools=(f"{tmp_path / 'close.py'}:Close",))
+    sessions = Sessions(hidden, load_prompts("arithmetic:1", seed=0), EpisodeLimits())
+    with pytest.raises(BadInputError, match="cannot be called close in NeMo-Gym"):
+        asyncio.run(nemo_gym_rows(sessions))
 
 
 class Unclosed(TwentyQuestions):
