@@ -29,14 +29,14 @@ class NoForeignPages:
         self.app, self.names = app, names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket") or self._own(Headers(scope=scope)):
+        if scope["type"] not in ("http", "websocket") or self._is_answered(Headers(scope=scope)):
             await self.app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
         else:
             await ProblemError(403, "requests of pages from elsewhere are refused").response(None)(scope, receive, send)
 
-    def _own(self, headers: Headers) -> bool:
+    def _is_answered(self, headers: Headers) -> bool:
         host, origin = headers.get("host", "").lower(), headers.get("origin")
         try:
             named = self.names is None or urlsplit(f"//{host}").hostname in self.names

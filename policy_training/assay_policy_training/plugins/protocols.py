@@ -259,11 +259,8 @@ class TurnGeneration(Protocol):
 
     def forget(self, row: int) -> None:
         """It has no further turn."""
-        ...
 
-    def close(self) -> None:
-        """Nothing is generated any more; what was stays. Rows that wait are given up."""
-        ...
+    def close(self) -> None: ...  # nothing is generated any more, rows that wait are given up
 
 
 @runtime_checkable
