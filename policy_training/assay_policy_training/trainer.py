@@ -74,7 +74,8 @@ class PolicyTrainer:
         if plan.evaluation_prompts and not plan.evaluate:
             raise BadInputError("say how many of them: --evaluate N", field="--eval-prompts")
         if not plan.rewards:
-            raise BadInputError("name a reward: file.py:function, the URL of a server, or verifier", field="--reward")
+            known = "file.py:function, the URL of a server, verifier, or environment (those that the environment gives)"
+            raise BadInputError(f"name a reward: {known}", field="--reward")
         if "/" in plan.name or plan.name.startswith("."):
             raise BadInputError(f"a name is one word, not {plan.name!r}", field="--name")
         if plan.recipe.environment is not None:

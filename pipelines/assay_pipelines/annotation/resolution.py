@@ -96,8 +96,8 @@ def resolve_queue(
         elif question is not None:
             raise BadInputError(
                 f"queue {queue.name!r} asks of single responses: there is nothing to resolve, its labels count as they "
-                "are, an adjudicator's before others; `assay data export --format ratings` or `steps` writes them, "
-                f"`assay queue agreement {queue.name}` compares them"
+                "are, an adjudicator's before others; `assay data export --format ratings`, `steps` or `turns` "
+                f"writes them, `assay queue agreement {queue.name}` compares them"
             )
     settled = [
         _decision(queue.name, comparison, result)

@@ -33,7 +33,7 @@ class EnvironmentReward:
     def score(self, items: Sequence[PromptItem], responses: Sequence[str]) -> Rewards:
         """Raises BadInputError for rows without an episode, and for an environment that rewards nothing."""
         if not all(EPISODE in item.meta for item in items):
-            raise BadInputError("there is no environment, whose rewards these are: environment.kind", field="reward")
+            raise BadInputError("no environment gives rewards here: --set environment.kind=NAME", field="reward")
         records = [item.meta[EPISODE] for item in items]
         names = dict.fromkeys(name for record in records for name in (*record["parts"], *_earned(record)))
         if not names and any(record["ended"] == "done" for record in records):

@@ -202,7 +202,7 @@ def test_rewards_of_turns_and_episodes_with_their_failures(policy: Policy) -> No
     assert bool(EnvironmentReward().score(failed.items, failed.responses).parts["environment"].isnan().all())
     with pytest.raises(BadInputError, match="gives no rewards"):
         EnvironmentReward().score(*(lambda b: (b.items, b.responses))(played(policy, Tools(), turns=1)))
-    with pytest.raises(BadInputError, match="there is no environment"):
+    with pytest.raises(BadInputError, match="no environment gives rewards here"):
         EnvironmentReward().score([ITEM], ["x"])
 
 

@@ -206,6 +206,11 @@ def test_unknown_prompt_sources(source: str) -> None:
         load_prompts(source, seed=0)
 
 
+def test_a_misspelt_prompt_source_is_told_the_sources() -> None:
+    with pytest.raises(BadInputError, match=r"no such file or snapshot.*twenty_questions"):
+        load_prompts("twenty_question:8", seed=0)
+
+
 def _width(rate: PassRate) -> float:
     assert rate.interval is not None
     return rate.interval.high - rate.interval.low

@@ -108,7 +108,7 @@ def load_prompts(
         return list(PROMPT_SOURCES.find(name)(argument, seed=seed, split=split))
     rows = table_rows(source, workspace)
     if rows is None:
-        if not argument:
+        if not argument or argument[0].isdigit():  # NAME:8 is a misspelt source, no module
             raise BadInputError(
                 f"no such file or snapshot, and no prompt source ({PROMPT_SOURCES.help()})", file=path, field="prompts"
             )
