@@ -142,10 +142,21 @@ class FakeStep(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def after(optimiser: torch.optim.Optimizer, *_: Any) -> None:
             self._optimising = False
 
+        resize = torch.UntypedStorage.resize_
+
+        def resized(storage: torch.UntypedStorage, size: int) -> Any:
+            answer, key = resize(storage, size), storage._cdata
+            if key in self._kinds:  # FSDP frees gathered weights so, and takes their memory again
+                self.held[self._kinds[key]] += size - self._sizes[key]
+                self._sizes[key] = size
+            return answer
+
         handles = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
+        torch.UntypedStorage.resize_ = resized  # type: ignore[method-assign,assignment]
         try:
             yield
         finally:
+            torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign]
             for handle in handles:
                 handle.remove()
 
