@@ -53,6 +53,8 @@ class TestGymnasium:
         assert told["illegal"]["observed"][1] == "error: a turn is left or down or right or up"
         assert told["texts"]["opening"] == ["seed 3, {'a': 1}"]
         assert told["texts"]["observed"][1].startswith("error: a turn is Text(")
+        errors = [text.startswith("error: a turn is 0 or 1") for text in told["numbers"]["observed"]]
+        assert errors == [True, True, True, False]
         assert told["texts"]["parts"] == {"reward": (5 + 4) / 40}
 
     def test_what_goes_wrong_is_named(self, told: dict[str, Any]) -> None:

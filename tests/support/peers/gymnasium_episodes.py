@@ -77,6 +77,7 @@ told = {
     "slippery": played(slippery, ITEM, ["right", "down"] * 60, 7),
     "slippery, its own": its_own("FrozenLake-v1", [2, 1] * 60),
     "illegal": played(lake, ITEM, mixed, 7),
+    "numbers": played(taxi, ITEM, ["-1", "1.5", "x 9", "I take 3."], 7),
     "cut": played(taxi, ITEM, random[:30], 7),
     "cut, its own": its_own("Taxi-v4", [int(action) for action in random[:30]]),
     "truncated": played(taxi, ITEM, random, 7),

@@ -26,8 +26,9 @@ CPU = Card("cpu", 2**34, {"float32": 1e11, "bfloat16": 1e11}, 1e10, kernels="cpu
 BASE = TrainingConfig(base="tiny", dtype="float32", batch_size=4, micro_batch_tokens=200)
 
 
-@pytest.mark.parametrize("name", ["bt", "dpo", "kto"])
-@pytest.mark.parametrize("lora", [None, LoraConfig(4)], ids=["full", "lora"])
+@pytest.mark.parametrize(
+    ("name", "lora"), [("bt", None), ("dpo", LoraConfig(4)), ("kto", None)], ids=["bt", "dpo-lora", "kto"]
+)
 def test_a_fake_step_holds_what_a_real_one_does(name: str, lora: LoraConfig | None) -> None:
     method, config = method_of({"name": name}), replace(BASE, lora=lora)
     training = PlannedRewardModel(method, config, CPU, REQUEST, None)
@@ -105,7 +106,15 @@ def test_a_training_that_does_not_fit_says_what_would(wide: Path, monkeypatch: p
     assert with_lora["bytes"] < 12 * 2**30 < plan["bytes"]
 
 
-@pytest.mark.parametrize("recipe", ["grpo", "ppo"])
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        "grpo",
+        pytest.param(
+            "ppo", marks=pytest.mark.slow(reason="12 CPU seconds; a critic is a second model as a reference is")
+        ),
+    ],
+)
 def test_a_policy_is_planned_with_its_reference_critic_and_sampler(recipe: str) -> None:
     words = ["--card", "this", "--prompt-tokens", "20", "rl", "--policy", "tiny", "--recipe", recipe, "--json"]
     words += ["--prompts-per-step", "2", "--group-size", "4"]

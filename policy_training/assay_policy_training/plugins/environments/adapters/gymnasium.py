@@ -96,7 +96,9 @@ class Gymnasium(Environment):
             return word if self._world.action_space.contains(word) else None
         if word.casefold() in self._names:
             return self._names[word.casefold()]
-        names = {name for name in self._names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", word.casefold())}
+        # "-1" and "1.5" are not the action 1.
+        pattern = r"(?<![\w.-]){}(?!\w|\.\d)" if all(name.isdigit() for name in self._names) else r"(?<!\w){}(?!\w)"
+        names = {name for name in self._names if re.search(pattern.format(re.escape(name)), word.casefold())}
         return self._names[names.pop()] if len(names) == 1 else None
 
     def _text(self, observed: Any) -> str:
