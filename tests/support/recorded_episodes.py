@@ -43,6 +43,7 @@ def rollout_row(
         "step": step,
         "uid": uid,
         "prompt_id": prompt,
+        "task_id": episode.item.task_id,
         "response_id": ids.response_id(prompt, episode.text),
         "prompt": [message.to_dict() for message in episode.item.prompt],
         "response": episode.text,

@@ -16,6 +16,7 @@ or of objects
                                  more than there are steps, the last after all of them, or without that one
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +26,7 @@ from assay.data.conversation import prompt_turns
 from assay.data.json_lines import Lines, RowError, parse_object
 from assay.domain import Prompt, prompt_of
 from assay.errors import BadInputError
-from assay.ids import prompt_id
+from assay.ids import FIELD, digest, prompt_id
 from assay_serving.verifiers import Constraint, constraint_from_dict
 
 EPISODE = "episode"  #: entry of the `meta` of a row of an environment: the record of its episode, as JSON
@@ -46,6 +47,14 @@ class PromptItem:
     source: str = POLICY  #: tag of its rows: objectives and corrections may treat other sources otherwise
     as_text: bool = False  #: its row states the prompt as a text, and not as messages: reward functions see it so
     episode_seed: int | None = None  #: of its environment, where that is not the group's: of a task that is tried again
+
+    @property
+    def task_id(self) -> str:
+        """Identity of what is asked: of the prompt, and of what its row says beside it, such as what an environment
+        hides (values that are no JSON are left out)."""
+        row = {name: value for name, value in self.meta.items() if name not in (EPISODE, FINAL_TURN)}
+        row_json = json.dumps(row, sort_keys=True, default=lambda value: None) if row else ""
+        return "t-" + digest(prompt_id(self.prompt) + FIELD + row_json)
 
     def answer_in(self, response: str) -> str:
         """What a program checks of a response: its last turn, where tools were called and their results stand in it."""

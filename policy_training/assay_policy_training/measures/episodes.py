@@ -27,7 +27,7 @@ EACH_TURN = 12  #: turns; of longer episodes the budgets are powers of 2
 class RecordedEpisode(NamedTuple):
     """`record`: of the environment. `solved`: None = no verdict."""
 
-    prompt_id: str
+    task_id: str
     record: Mapping[str, Any]
     solved: bool | None
 
@@ -58,7 +58,7 @@ def episode_figures(episodes: Sequence[RecordedEpisode]) -> list[EpisodeFigure]:
     figures = [_mean("solved", judged, lambda one: float(one.solved is True), share_interval)]
     for budget in budgets:
         within = [float(_turns(one) <= budget and one.solved is True) for one in judged]
-        interval = share_interval(within, [one.prompt_id for one in judged])
+        interval = share_interval(within, [one.task_id for one in judged])
         figures.append(_figure(f"solved_within_{budget}", within, interval))
     figures.append(_calls_a_success(judged))
     for name, count in _OF_EPISODES.items():
@@ -71,7 +71,7 @@ def episode_figures(episodes: Sequence[RecordedEpisode]) -> list[EpisodeFigure]:
                 (one, v) for one, values in rewards for v in values[turn : turn + 1] if not isinstance(v, ScoreFailure)
             ]
             if at:
-                numbers, prompts = [number for _, number in at], [one.prompt_id for one, _ in at]
+                numbers, prompts = [number for _, number in at], [one.task_id for one, _ in at]
                 figures.append(_figure(f"{name}_turn_{turn + 1}", numbers, clustered_mean(numbers, prompts)))
     return figures
 
@@ -92,7 +92,7 @@ class EpisodeMeasure:
         """Raises BadInputError for samples that are no episodes."""
         table, coverage = [], []
         for label, samples in policies.items():
-            episodes = [RecordedEpisode(s.prompt_id, s.episode, s.passed) for s in samples if s.episode is not None]
+            episodes = [RecordedEpisode(s.task_id, s.episode, s.passed) for s in samples if s.episode is not None]
             if not episodes:
                 raise BadInputError(
                     f"{label} has no episodes: name runs of assay rl with an environment, or their rollouts.jsonl",
@@ -144,7 +144,7 @@ def _mean(
     interval: Callable[[Sequence[float], Sequence[str]], Interval | None],
 ) -> EpisodeFigure:
     values = [count(one) for one in episodes]
-    return _figure(name, values, interval(values, [one.prompt_id for one in episodes]) if values else None)
+    return _figure(name, values, interval(values, [one.task_id for one in episodes]) if values else None)
 
 
 def _figure(name: str, values: Sequence[float], interval: Interval | None) -> EpisodeFigure:
@@ -158,7 +158,7 @@ def _calls_a_success(judged: Sequence[RecordedEpisode]) -> EpisodeFigure:
     """Interval: the jackknife over prompts."""
     by_prompt: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])  # calls, successes, episodes
     for one in judged:
-        counts = by_prompt[one.prompt_id]
+        counts = by_prompt[one.task_id]
         for place, more in enumerate((_total("calls")(one), float(one.solved is True), 1.0)):
             counts[place] += more
     calls, solved = (sum(counts[place] for counts in by_prompt.values()) for place in (0, 1))

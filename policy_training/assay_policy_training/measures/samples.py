@@ -38,6 +38,7 @@ class PolicySample:
     parts: Mapping[str, float | None] = field(default_factory=dict)
     step: int | None = None  #: of the training that it was generated in
     episode: Mapping[str, Any] | None = None  #: the record of its environment
+    task_id: str = ""  #: of an episode: tasks may have one prompt
 
     @classmethod
     def from_record(cls, row: Mapping[str, Any], pass_above: float | None) -> "PolicySample":
@@ -47,7 +48,8 @@ class PolicySample:
         if passed is None and pass_above is not None and reward is not None:
             passed = reward > pass_above
         parts, episode = row.get("parts") or {}, row.get("episode")
-        return cls(row["prompt_id"], row["response"], passed, reward, parts, row.get("step"), episode)
+        task = row.get("task_id") or row["prompt_id"]
+        return cls(row["prompt_id"], row["response"], passed, reward, parts, row.get("step"), episode, task)
 
 
 def read_samples(path: Path, pass_above: float | None) -> list[PolicySample]:

@@ -44,13 +44,12 @@ def inactive_parts(recipe: Recipe) -> dict[str, str]:
 
 
 def _as_shipped(recipe: Recipe) -> bool:
-    """Whether objective and updates a batch are those of the shipped recipe of its name: nobody chose a bound."""
-    if recipe.name not in shipped_recipes():
-        return False
-    shipped = load_recipe(recipe.name)
-    return (recipe.objective, recipe.optimisation.updates_per_batch) == (
-        shipped.objective,
-        shipped.optimisation.updates_per_batch,
+    """Whether objective and updates a batch are those of the shipped recipe of its name, or of `grpo`, which recipes of
+    one's own start from: nobody chose a bound."""
+    names = {"grpo", recipe.name} if recipe.name in shipped_recipes() else {"grpo"}
+    chosen = (recipe.objective, recipe.optimisation.updates_per_batch)
+    return any(
+        chosen == (shipped.objective, shipped.optimisation.updates_per_batch) for shipped in map(load_recipe, names)
     )
 
 

@@ -110,9 +110,9 @@ def _token_versions(batch: RolloutBatch, row: int) -> dict[str, Any]:
 
 
 def _episode(batch: RolloutBatch, row: int) -> dict[str, Any]:
-    """The record of what happened in an environment, turn by turn."""
-    meta = batch.items[row].meta if batch.items else {}
-    return {EPISODE: meta[EPISODE]} if EPISODE in meta else {}
+    """Its task, of which several may have one prompt, and the record of what happened in it, turn by turn."""
+    item = batch.items[row] if batch.items else None
+    return {"task_id": item.task_id, EPISODE: item.meta[EPISODE]} if item and EPISODE in item.meta else {}
 
 
 def _number(value: Tensor) -> float | None:

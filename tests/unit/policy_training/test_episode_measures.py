@@ -27,7 +27,7 @@ def call(name: str, **arguments: Any) -> str:
 
 def measured(rows: list[dict[str, Any]]) -> dict[str, EpisodeFigure]:
     episodes = [
-        RecordedEpisode(row["prompt_id"], row["episode"], None if row["reward"] is None else row["reward"] > 0.5)
+        RecordedEpisode(row["task_id"], row["episode"], None if row["reward"] is None else row["reward"] > 0.5)
         for row in rows
     ]
     return {figure.figure: figure for figure in episode_figures(episodes)}

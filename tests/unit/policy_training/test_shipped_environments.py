@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from assay.domain import Message
 from assay.errors import BadInputError
-from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.prompt import EPISODE, PromptItem
 from assay_policy_training.plugins.environments.environment import Action, Done, Observation
 from assay_policy_training.plugins.environments.shipped import form_filling, text_shop, twenty_questions, two_agent_grid
 from assay_policy_training.plugins.environments.shipped.demonstrations import PLAYED, write_demonstrations
@@ -19,6 +20,7 @@ from assay_policy_training.plugins.environments.shipped.number_tree import Numbe
 from assay_policy_training.plugins.environments.shipped.text_shop import TextShop
 from assay_policy_training.plugins.environments.shipped.twenty_questions import OBJECTS, TwentyQuestions
 from assay_policy_training.plugins.environments.shipped.two_agent_grid import TwoAgentGrid, distances, moved
+from assay_policy_training.plugins.prompts.source import prompts_digest
 from assay_policy_training.recipe.loading import load_recipe
 
 ROOT = Path(__file__).parents[3]
@@ -121,6 +123,15 @@ def test_a_skilled_player_wins_and_an_unskilled_one_mostly_loses(name: str) -> N
         won[skilled] = sum(wins) / len(wins)
     assert won[True] == 1.0
     assert won[False] < 0.8
+
+
+def test_tasks_of_one_prompt_are_told_apart_by_what_they_hide() -> None:
+    games = twenty_questions.tasks("16", seed=1, split="train")
+    assert len({game.prompt for game in games}) == 1
+    assert len({game.task_id for game in games}) == len(OBJECTS) == 8
+    played = replace(games[0], meta={**games[0].meta, EPISODE: {"turns": []}})
+    assert played.task_id == games[0].task_id
+    assert prompts_digest(games) != prompts_digest(games[::-1])
 
 
 def test_tasks_follow_from_the_seed_and_the_splits_differ() -> None:

@@ -121,11 +121,13 @@ def samples_of(
     return len(chosen), [_sample(row) for row in chosen[offset : offset + limit]]
 
 
+def _task(row: Mapping[str, Any]) -> str:
+    return str(row.get("task_id") or row.get("prompt_id"))
+
+
 def episode_table(rows: Sequence[Mapping[str, Any]], above: float) -> RunTable | None:
     """Figures of the rows that are episodes. Without a verdict one is solved where its reward is over `above`."""
-    episodes = [
-        RecordedEpisode(str(row.get("prompt_id")), row[EPISODE], _solved(row, above)) for row in rows if EPISODE in row
-    ]
+    episodes = [RecordedEpisode(_task(row), row[EPISODE], _solved(row, above)) for row in rows if EPISODE in row]
     if not episodes:
         return None
     failures = failures_of(episodes)

@@ -20,7 +20,7 @@ from assay.data.conversation import prompt_turns
 from assay.data.json_lines import RowError
 from assay.domain import prompt_of
 from assay.errors import BadInputError
-from assay.ids import prompt_id, rows_digest
+from assay.ids import rows_digest
 from assay.workspace import Workspace
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.settings import RecipeSettings
@@ -84,8 +84,8 @@ class Shuffled(RecipeSettings, section="source"):
 
 
 def prompts_digest(items: Sequence[PromptItem]) -> str:
-    """Identity of a list of prompts, order and constraints included."""
-    return rows_digest([(prompt_id(i.prompt), *(c.to_dict() for c in i.constraints)) for i in items])
+    """Identity of a list of prompts: their tasks, order and constraints."""
+    return rows_digest([(i.task_id, *(c.to_dict() for c in i.constraints)) for i in items])
 
 
 def load_prompts(

@@ -16,6 +16,7 @@ from assay.domain import Message
 from assay.errors import BackendError, BadInputError
 from assay.registry import Kind
 from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.core.sampling import derived_seed
 from assay_policy_training.plugins.environments.environment import Action, Done, Environment, Observation
 
 PART = "reward"
@@ -109,8 +110,10 @@ class Gymnasium(Environment):
 
 
 def tasks(argument: str, *, seed: int, split: str | None) -> list[PromptItem]:
-    """`argument` episodes, which differ by the seed of their group."""
-    return [PromptItem((Message("user", "Act, one action a turn."),)) for _ in range(int(argument or 64))]
+    """`argument` tasks, each with a seed of its own, which differ by split."""
+    prompt = (Message("user", "Act, one action a turn."),)
+    seeds = [derived_seed(seed, split, "gymnasium", number) % 2**31 for number in range(int(argument or 64))]
+    return [PromptItem(prompt, meta={"seed": number}) for number in seeds]
 
 
 def _text_of(observed: Any, environment: Any) -> str:
