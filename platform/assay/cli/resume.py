@@ -3,6 +3,7 @@
 Leaves out: saving and reading the state that a run resumes from.
 """
 
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,17 +44,25 @@ def absolute_file(data: str) -> str:
 
 @contextmanager
 def resume_hint(
-    workspace: "Workspace", command: str, *, is_saved: Callable[[Path], bool], option: str
+    workspace: "Workspace", command: str, *, is_saved: Callable[[Path], bool], option: str, placed: bool = False
 ) -> Iterator[None]:
     """Around `assay COMMAND`: after Ctrl-C, print the command that resumes the run.
 
-    `is_saved`: whether a run's folder has a saved state; `option`: the one that sets how often it is saved.
+    `is_saved`: whether a run's folder has a saved state; `option`: the one that sets how often it is saved. `placed`:
+    other processes do the run, of which `is_saved` must then know that it is this command's.
     """
+    from assay.runs.process import process_of
+
+    def is_own(folder: Path) -> bool:
+        return placed or ((process := process_of(folder)) is not None and process.pid == os.getpid())
+
     before = set(workspace.runs.glob("*"))
     try:
         yield
     except KeyboardInterrupt:
-        saved = sorted(folder for folder in set(workspace.runs.glob("*")) - before if is_saved(folder))
+        saved = sorted(
+            folder for folder in set(workspace.runs.glob("*")) - before if is_own(folder) and is_saved(folder)
+        )
         hint = f"resume with: assay {command} --resume {saved[-1].name}" if saved else None
         typer.echo(hint or f"stopped before the first saved state ({option})", err=True)
         raise

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ from assay.models.spec import RewardModelSpec
 from assay.runs import model_run
 from assay.runs.json_log import read_metrics
 from assay.runs.model_run import reserved_folder
+from assay.runs.process import FILE as PROCESS
+from assay.runs.process import process_of
 from assay.runs.record import locate_model
 from assay.system.name_lock import locked_name
 from assay.workspace import Workspace
@@ -185,12 +189,18 @@ def test_an_interrupted_run_is_resumed(
         nonlocal calls
         calls += 1
         if calls == 6:
+            another = workspace.runs / "run-29991231-000000-abcdef"  # of another process, begun later and saved, too
+            shutil.copytree(max(workspace.runs.glob("*")), another)
+            process = process_of(another)
+            assert process is not None
+            (another / PROCESS).write_text(json.dumps(asdict(replace(process, pid=os.getppid()))), encoding="utf-8")
             raise KeyboardInterrupt
         return step(*arguments, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(trainer, "train_step", interrupted)
         code, _, err = assay(*command, "--name", "broken")
+    shutil.rmtree(workspace.runs / "run-29991231-000000-abcdef")
     assert code == 130
     found = re.search(r"resume with: assay train bt --resume (run-\S+)", err)
     assert found

@@ -211,8 +211,13 @@ def _run(
             plan = replace(plan, config=replace(plan.config, parallel=settings["parallel"]))
     assert plan is not None
     often = f"--save-every {plan.config.save_every}"
-    with resume_hint(here, f"train {way}", is_saved=lambda run: (run / STATE).is_file(), option=often):
-        if placement.on != LOCAL:
+    placed, asked_name = placement.on != LOCAL, plan.name
+
+    def is_saved(run: Path) -> bool:
+        return (run / STATE).is_file() and (not placed or TrainingPlan.read(here, run.name).name == asked_name)
+
+    with resume_hint(here, f"train {way}", is_saved=is_saved, option=often, placed=placed):
+        if placed:
             run_placed(here, plan, placement, context)
         rows = plan.method.read(here, plan.data)
         eval_rows = plan.method.read(here, plan.eval_data) if plan.eval_data else None
