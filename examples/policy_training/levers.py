@@ -1,0 +1,85 @@
+"""Boxes that two levers open, one by the colour, one by the shape: a task to compare `agent_rlvr.yaml` with its controls on.
+
+    python examples/policy_training/levers.py guided.jsonl  # a warm start, which follows hints and knows no box
+    assay train sft --data guided.jsonl --base tiny --name warm --lr 3e-3 --epochs 4 --dtype float32
+
+A turn is a digit. A box that stays shut says which lever was wrong first: `left is 3`. One colour and shape in three
+are held out. `Unguided` is the control: as many further attempts, without what the box said.
+"""
+
+import json
+import random
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+from assay.domain import Message
+from assay_policy_training.core.prompt import EPISODE, PromptItem
+from assay_policy_training.plugins.contexts.guided_retry import GuidedRetry
+from assay_policy_training.plugins.contexts.hints import GUIDED, with_hint
+from assay_policy_training.plugins.environments.environment import Action, Done, Environment, Observation
+
+COLOURS = {"red": "3", "blue": "8", "green": "1", "black": "6", "white": "9", "pink": "4"}
+SHAPES = {"big": "7", "small": "2", "tall": "5", "flat": "0", "round": "8", "thin": "3"}
+NEXT = "Right?"
+SIDES = ("left", "right")
+
+
+class Levers(Environment):
+    """The part `solved` is 1 where both levers are right."""
+
+    parts: ClassVar[tuple[str, ...]] = ("solved",)
+    copies: ClassVar[bool] = True
+
+    def reset(self, prompt: PromptItem, seed: int) -> Observation:
+        self._right, self._pulled = list(prompt.meta["levers"]), list[str]()
+        return Observation()
+
+    def step(self, action: Action) -> Observation | Done:
+        self._pulled.append(action.text.strip())
+        return Observation(NEXT) if len(self._pulled) < len(self._right) else self.cut()
+
+    def cut(self) -> Done:
+        wrong = [n for n, right in enumerate(self._right) if self._pulled[n : n + 1] != [right]]
+        feedback = f"{SIDES[wrong[0]]} is {self._right[wrong[0]]}" if wrong else ""
+        return Done({"solved": float(not wrong)}, feedback=feedback)
+
+
+class Unguided(GuidedRetry, section="contexts"):
+    def _guided(self, item: PromptItem, guidance: str) -> PromptItem:
+        return replace(item, meta={name: value for name, value in item.meta.items() if name != EPISODE}, source=GUIDED)
+
+
+def box(colour: str, shape: str) -> tuple[Message]:
+    return (Message("user", f"{colour} {shape} box. Left?"),)
+
+
+def tasks(argument: str = "", *, seed: int = 0, split: str | None = "train") -> list[PromptItem]:
+    """The 24 boxes of the training, or the 12 that are held out."""
+    return [
+        PromptItem(box(colour, shape), meta={"levers": [COLOURS[colour], SHAPES[shape]]})
+        for i, colour in enumerate(COLOURS)
+        for j, shape in enumerate(SHAPES)
+        if ((i + j) % 3 == 0) != (split == "train")
+    ]
+
+
+def write_demonstrations(file: Path, *, episodes: int = 2500, seed: int = 0) -> None:
+    """Two rows an episode: levers at random, half of the episodes with a hint of one that the player follows."""
+    rng = random.Random(seed)
+    with file.open("w", encoding="utf-8") as stream:
+        for _ in range(episodes):
+            first, second = (str(rng.randrange(10)) for _ in range(2))
+            prompt = box(rng.choice(list(COLOURS)), rng.choice(list(SHAPES)))
+            if rng.random() < 0.8:
+                hint = rng.choice((f"left is {first}", f"right is {second}"))
+                prompt = with_hint(prompt, hint, GuidedRetry.wording)
+            later = (*prompt, Message("assistant", first), Message("user", NEXT))
+            for context, pulled in ((prompt, first), (later, second)):
+                row = {"prompt": [message.to_dict() for message in context], "completion": pulled}
+                stream.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    write_demonstrations(Path(sys.argv[1]))
