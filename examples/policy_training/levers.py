@@ -3,13 +3,14 @@
     python examples/policy_training/levers.py guided.jsonl  # a warm start, which follows hints and knows no box
     assay train sft --data guided.jsonl --base tiny --name warm --lr 3e-3 --epochs 4 --dtype float32
 
-A turn is a digit. A box that stays shut says which lever was wrong first: `left is 3`. One colour and shape in three
+A turn is a position. A box that stays shut says how it would have opened: `left is 3, right is H`. One colour and shape in three
 are held out. `Unguided` is the control: as many further attempts, without what the box said.
 """
 
 import json
 import random
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -21,9 +22,9 @@ from assay_policy_training.plugins.contexts.hints import GUIDED, with_hint
 from assay_policy_training.plugins.environments.environment import Action, Done, Environment, Observation
 
 COLOURS = {"red": "3", "blue": "8", "green": "1", "black": "6", "white": "9", "pink": "4"}
-SHAPES = {"big": "7", "small": "2", "tall": "5", "flat": "0", "round": "8", "thin": "3"}
+SHAPES = {"big": "H", "small": "C", "tall": "F", "flat": "A", "round": "J", "thin": "D"}
+POSITIONS = ("0123456789", "ABCDEFGHIJ")  #: of the left lever, of the right one
 NEXT = "Right?"
-SIDES = ("left", "right")
 
 
 class Levers(Environment):
@@ -42,13 +43,17 @@ class Levers(Environment):
 
     def cut(self) -> Done:
         wrong = [n for n, right in enumerate(self._right) if self._pulled[n : n + 1] != [right]]
-        feedback = f"{SIDES[wrong[0]]} is {self._right[wrong[0]]}" if wrong else ""
+        feedback = hint_of(self._right) if wrong else ""
         return Done({"solved": float(not wrong)}, feedback=feedback)
 
 
 class Unguided(GuidedRetry, section="contexts"):
     def _guided(self, item: PromptItem, guidance: str) -> PromptItem:
         return replace(item, meta={name: value for name, value in item.meta.items() if name != EPISODE}, source=GUIDED)
+
+
+def hint_of(levers: Sequence[str]) -> str:
+    return f"left is {levers[0]}, right is {levers[1]}"
 
 
 def box(colour: str, shape: str) -> tuple[Message]:
@@ -65,16 +70,15 @@ def tasks(argument: str = "", *, seed: int = 0, split: str | None = "train") -> 
     ]
 
 
-def write_demonstrations(file: Path, *, episodes: int = 2500, seed: int = 0) -> None:
+def write_demonstrations(file: Path, *, episodes: int = 2000, seed: int = 0) -> None:
     """Two rows an episode: levers at random, half of the episodes with a hint of one that the player follows."""
     rng = random.Random(seed)
     with file.open("w", encoding="utf-8") as stream:
         for _ in range(episodes):
-            first, second = (str(rng.randrange(10)) for _ in range(2))
+            first, second = rng.choice(POSITIONS[0]), rng.choice(POSITIONS[1])
             prompt = box(rng.choice(list(COLOURS)), rng.choice(list(SHAPES)))
             if rng.random() < 0.8:
-                hint = rng.choice((f"left is {first}", f"right is {second}"))
-                prompt = with_hint(prompt, hint, GuidedRetry.wording)
+                prompt = with_hint(prompt, hint_of((first, second)), GuidedRetry.wording)
             later = (*prompt, Message("assistant", first), Message("user", NEXT))
             for context, pulled in ((prompt, first), (later, second)):
                 row = {"prompt": [message.to_dict() for message in context], "completion": pulled}

@@ -95,6 +95,7 @@ def rollout_records(
             "scores": {name: score.to_dict() for name, score in batch.scores[row].items()} if batch.scores else {},
             "weights_version": f"{policy}+{int(batch.version[row])}",
             **_token_versions(batch, row),
+            **_generation_context(batch, row),
             **_episode(batch, row),
             "source": batch.source[row] if batch.source else POLICY,
             "advantage": advantages.get(row),
@@ -107,6 +108,12 @@ def _token_versions(batch: RolloutBatch, row: int) -> dict[str, Any]:
     versions = batch.token_version[row][batch.mask[row]].tolist()
     runs = [[version, len(list(tokens))] for version, tokens in groupby(versions)]
     return {"weights_versions": runs} if len(runs) > 1 else {}
+
+
+def _generation_context(batch: RolloutBatch, row: int) -> dict[str, Any]:
+    """What the policy read, where that is another context than the prompt, such as one with a hint."""
+    context = batch.items[row].generate_from if batch.items else None
+    return {} if context is None else {"generated_from": [message.to_dict() for message in context]}
 
 
 def _episode(batch: RolloutBatch, row: int) -> dict[str, Any]:

@@ -34,7 +34,12 @@ def trained(name: str, folder: Path, *settings: str) -> tuple[dict[str, Any], li
 def test_failed_groups_are_tried_again_with_guidance_and_stay_beside_it(tmp_path: Path) -> None:
     _, rollouts = trained("agent_rlvr", tmp_path)
     assert len(rollouts) == 16  # random weights complete no form: each group has a second attempt
-    assert sum(row.get("source") == "guided" for row in rollouts) == 8
+    first, guided = ([row for row in rollouts if (row["source"] == "guided") == again] for again in (False, True))
+    assert len(guided) == 8
+    said = {row["uid"]: row["episode"]["feedback"] for row in reversed(first)}
+    for row in guided:
+        assert row["generated_from"][-1]["content"] == f"{row['prompt'][-1]['content']}\n\nHint: {said[row['uid']]}"
+    assert not any("generated_from" in row for row in first)
     assert all(row["episode"]["feedback"].startswith("expected ") for row in rollouts)
 
 
