@@ -1,16 +1,15 @@
-"""Boxes that two levers open, one by the colour, one by the shape: a task to compare `agent_rlvr.yaml` with its controls on.
+"""Boxes whose lever, pulled twice, opens them at a position that the colour decides: a task for `agent_rlvr.yaml`.
 
     python examples/policy_training/levers.py guided.jsonl  # a warm start, which follows hints and knows no box
     assay train sft --data guided.jsonl --base tiny --name warm --lr 3e-3 --epochs 4 --dtype float32
 
-A turn is a position. A box that stays shut says how it would have opened: `left is 3, right is H`. One colour and shape in three
-are held out. `Unguided` is the control: as many further attempts, without what the box said.
+A turn is a position, or `?`, which gives up. A box that stays shut says how it would have opened: `lever is 3`. One
+colour and shape in three are held out. `Unguided` is the control: as many further attempts, without what the box said.
 """
 
 import json
 import random
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -22,13 +21,12 @@ from assay_policy_training.plugins.contexts.hints import GUIDED, with_hint
 from assay_policy_training.plugins.environments.environment import Action, Done, Environment, Observation
 
 COLOURS = {"red": "3", "blue": "8", "green": "1", "black": "6", "white": "9", "pink": "4"}
-SHAPES = {"big": "H", "small": "C", "tall": "F", "flat": "A", "round": "J", "thin": "D"}
-POSITIONS = ("0123456789", "ABCDEFGHIJ")  #: of the left lever, of the right one
-NEXT = "Right?"
+SHAPES = ("big", "small", "tall", "flat", "round", "thin")
+NEXT = "Again?"
 
 
 class Levers(Environment):
-    """The part `solved` is 1 where both levers are right."""
+    """The part `solved` is 1 where both pulls are right."""
 
     parts: ClassVar[tuple[str, ...]] = ("solved",)
     copies: ClassVar[bool] = True
@@ -42,8 +40,8 @@ class Levers(Environment):
         return Observation(NEXT) if len(self._pulled) < len(self._right) else self.cut()
 
     def cut(self) -> Done:
-        wrong = [n for n, right in enumerate(self._right) if self._pulled[n : n + 1] != [right]]
-        feedback = hint_of(self._right) if wrong else ""
+        wrong = self._pulled != self._right
+        feedback = hint_of(self._right[0]) if wrong else ""
         return Done({"solved": float(not wrong)}, feedback=feedback)
 
 
@@ -52,35 +50,35 @@ class Unguided(GuidedRetry, section="contexts"):
         return replace(item, meta={name: value for name, value in item.meta.items() if name != EPISODE}, source=GUIDED)
 
 
-def hint_of(levers: Sequence[str]) -> str:
-    return f"left is {levers[0]}, right is {levers[1]}"
+def hint_of(position: str) -> str:
+    return f"lever is {position}"
 
 
 def box(colour: str, shape: str) -> tuple[Message]:
-    return (Message("user", f"{colour} {shape} box. Left?"),)
+    return (Message("user", f"{colour} {shape} box. Lever?"),)
 
 
 def tasks(argument: str = "", *, seed: int = 0, split: str | None = "train") -> list[PromptItem]:
     """The 24 boxes of the training, or the 12 that are held out."""
     return [
-        PromptItem(box(colour, shape), meta={"levers": [COLOURS[colour], SHAPES[shape]]})
+        PromptItem(box(colour, shape), meta={"levers": [COLOURS[colour]] * 2})
         for i, colour in enumerate(COLOURS)
         for j, shape in enumerate(SHAPES)
         if ((i + j) % 3 == 0) != (split == "train")
     ]
 
 
-def write_demonstrations(file: Path, *, episodes: int = 2000, seed: int = 0) -> None:
-    """Two rows an episode: levers at random, half of the episodes with a hint of one that the player follows."""
+def write_demonstrations(file: Path, *, episodes: int = 2500, seed: int = 0) -> None:
+    """Two rows an episode: 0.8 of the players follow a hint of a random position, the others mostly give up."""
     rng = random.Random(seed)
     with file.open("w", encoding="utf-8") as stream:
         for _ in range(episodes):
-            first, second = rng.choice(POSITIONS[0]), rng.choice(POSITIONS[1])
-            prompt = box(rng.choice(list(COLOURS)), rng.choice(list(SHAPES)))
+            pulled, prompt = str(rng.randrange(10)), box(rng.choice(list(COLOURS)), rng.choice(SHAPES))
             if rng.random() < 0.8:
-                prompt = with_hint(prompt, hint_of((first, second)), GuidedRetry.wording)
-            later = (*prompt, Message("assistant", first), Message("user", NEXT))
-            for context, pulled in ((prompt, first), (later, second)):
+                prompt = with_hint(prompt, hint_of(pulled), GuidedRetry.wording)
+            elif rng.random() < 0.8:
+                pulled = "?"
+            for context in (prompt, (*prompt, Message("assistant", pulled), Message("user", NEXT))):
                 row = {"prompt": [message.to_dict() for message in context], "completion": pulled}
                 stream.write(json.dumps(row) + "\n")
 
