@@ -112,8 +112,8 @@ def _token_versions(batch: RolloutBatch, row: int) -> dict[str, Any]:
 
 def _generation_context(batch: RolloutBatch, row: int) -> dict[str, Any]:
     """What the policy read, where that is another context than the prompt, such as one with a hint."""
-    context = batch.items[row].generate_from if batch.items else None
-    return {} if context is None else {"generated_from": [message.to_dict() for message in context]}
+    context = batch.items[row].generation_context if batch.items else batch.prompts[row]
+    return {} if context == batch.prompts[row] else {"generated_from": [message.to_dict() for message in context]}
 
 
 def _episode(batch: RolloutBatch, row: int) -> dict[str, Any]:
