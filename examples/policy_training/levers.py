@@ -1,7 +1,7 @@
 """Boxes whose lever, pulled twice, opens them at a position that the colour decides: a task for `agent_rlvr.yaml`.
 
     python examples/policy_training/levers.py guided.jsonl  # a warm start, which follows hints and knows no box
-    assay train sft --data guided.jsonl --base tiny --name warm --lr 3e-3 --epochs 4 --dtype float32
+    assay train sft --data guided.jsonl --base tiny --name warm --lr 3e-3 --epochs 4 --dtype float32 --batch-size 16
 
 A turn is a position, or `?`, which gives up. A box that stays shut says how it would have opened: `lever is 3`. One
 colour and shape in three are held out. `Unguided` is the control: as many further attempts, without what the box said.
