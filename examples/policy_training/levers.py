@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from assay.domain import Message
+from assay.domain import Message, Prompt
 from assay_policy_training.core.prompt import EPISODE, PromptItem
 from assay_policy_training.plugins.contexts.guided_retry import GuidedRetry
 from assay_policy_training.plugins.contexts.hints import GUIDED, with_hint
@@ -54,7 +54,7 @@ def hint_of(position: str) -> str:
     return f"lever is {position}"
 
 
-def box(colour: str, shape: str) -> tuple[Message]:
+def box(colour: str, shape: str) -> Prompt:
     return (Message("user", f"{colour} {shape} box. Lever?"),)
 
 
