@@ -49,8 +49,9 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
     Raises NotFoundError for a missing file, BadInputError for an unknown name, or naming the key that is wrong.
     """
     sections = recipe_sections(name)
+    chosen: set[str] = set()
     for override in overrides:
-        _override(sections, override)
+        _override(sections, override, chosen)
     path = Path(name).expanduser()
     return recipe_from_dict(sections, folder=path.parent if path.is_file() else None)
 
@@ -64,7 +65,8 @@ def recipe_from_dict(sections: Mapping[str, Any], *, folder: Path | None = None)
     return recipe
 
 
-def _override(sections: dict[str, Any], override: str) -> None:
+def _override(sections: dict[str, Any], override: str, chosen: set[str]) -> None:
+    """`chosen`: keys of the overrides so far, without those that a later one replaced with their section."""
     key, equals, text = override.partition("=")
     *above, last = key.strip().split(".")
     if not equals or not last:
@@ -81,8 +83,11 @@ def _override(sections: dict[str, Any], override: str) -> None:
             target = target.setdefault(name, {}) if isinstance(target, dict) else None
     if not isinstance(target, dict):
         raise BadInputError(f"no such key: {'.'.join(above)} is not a mapping", field=key)
-    if last == "kind":  # another plug-in has other fields
-        target.clear()
+    if last == "kind":  # another plug-in has other fields than the recipe's; those chosen for it stay
+        for name in [name for name in target if ".".join((*above, name)) not in chosen]:
+            del target[name]
+    chosen -= {one for one in chosen if one.startswith(f"{key.strip()}.")}
+    chosen.add(key.strip())
     try:
         target[last] = yaml.safe_load(text)
     except yaml.YAMLError as error:

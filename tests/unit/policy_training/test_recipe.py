@@ -14,6 +14,7 @@ from assay.errors import BadInputError, NotFoundError
 from assay_policy_training.core.aggregation import LossAggregation
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.plugins.compositions.weighted import Composition
+from assay_policy_training.plugins.contexts.guided_retry import GuidedRetry
 from assay_policy_training.plugins.estimators.group_relative import DrGrpo, Grpo, Rloo
 from assay_policy_training.plugins.objectives.ratio_clip import PpoClip
 from assay_policy_training.plugins.protocols import negotiate
@@ -41,6 +42,14 @@ def test_shipped_recipes_survive_the_round_trip(name: str) -> None:
 def test_each_recipe_has_its_own_estimator() -> None:
     found = {name: type(load_recipe(name).estimator) for name in ("grpo", "dr_grpo", "rloo")}
     assert found == {"grpo": Grpo, "dr_grpo": DrGrpo, "rloo": Rloo}
+
+
+def test_a_setting_stays_in_whatever_order_its_kind_is_chosen() -> None:
+    kind, setting = "contexts.kind=guided_retry", "contexts.part=complete"
+    for order in ((kind, setting), (setting, kind)):
+        assert load_recipe("grpo", order).contexts == GuidedRetry(part="complete")
+    replaced = (setting, "contexts={kind: guided_retry, rounds: 2}", kind)
+    assert load_recipe("grpo", replaced).contexts == GuidedRetry()
 
 
 def test_overrides_reach_their_field() -> None:
