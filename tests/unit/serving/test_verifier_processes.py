@@ -246,6 +246,7 @@ def test_short_forms_of_prompt_rows(tmp_path: Path) -> None:
         {"prompt": "What is 6 x 12?", "answer": "#### 72", "constraints": [{"kind": "no_commas"}]},
         {"prompt": "What is 6 x 7?", "answer": 42},
         {"prompt": "Square.", "tests": ["assert f(2) == 4"], "entry_point": "f"},
+        {"prompt": "Cube.", "tests": "assert f(2) == 8", "entry_point": "f"},
         {"prompt": "Own.", "answer": "4", "constraints": [{"kind": "math_answer", "answer": "5"}]},
     ]
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
@@ -254,6 +255,7 @@ def test_short_forms_of_prompt_rows(tmp_path: Path) -> None:
         (NoCommas(), MathAnswer("#### 72")),
         (MathAnswer("42"),),
         (PythonTests(("assert f(2) == 4",), entry_point="f"),),
+        (PythonTests(("assert f(2) == 8",), entry_point="f"),),
         (MathAnswer("5"),),
     ]
     assert items[0].meta == {"answer": "#### 72"}
@@ -265,7 +267,7 @@ def test_short_forms_of_prompt_rows(tmp_path: Path) -> None:
         ({"answer": ["72"]}, "answer"),
         ({"answer": " "}, "answer"),
         ({"answer": True}, "answer"),
-        ({"tests": "assert f()"}, "tests"),
+        ({"tests": "assert ("}, "tests"),
         ({"tests": []}, "tests"),
         ({"tests": ["assert ("]}, "tests"),
         ({"tests": ["f()"], "entry_point": 3}, "entry_point"),
