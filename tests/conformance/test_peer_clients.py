@@ -25,23 +25,11 @@ from peer_programs import said_by
 from assay.domain import Message
 from assay.score import Score
 from assay_serving.engines.transformers import TransformersScorer
-from assay_serving.model_config import ModelConfig
-from assay_serving.process import RunningServer, running_server
+from assay_serving.process import RunningServer
 from assay_serving.scorer import ScoreItem
 
 PROMPT = (Message("user", "Name a metal."),)
 TEXT = "<|im_start|>user\nName a metal.<|im_end|>\n<|im_start|>assistant\nGold.<|im_end|>\n"
-
-
-@pytest.fixture(scope="module")
-def scorer(tiny_reward_model: Path) -> TransformersScorer:
-    return TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu", served_as="rm"))
-
-
-@pytest.fixture(scope="module")
-def server(scorer: TransformersScorer) -> Iterator[RunningServer]:
-    with running_server({"rm": scorer}) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

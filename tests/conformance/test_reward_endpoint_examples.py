@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,23 +16,11 @@ from assay.score import Score
 from assay_serving.chat.app import create_chat_app
 from assay_serving.chat.scripted import ReceivedRequest, ScriptedChat
 from assay_serving.engines.transformers import TransformersScorer
-from assay_serving.model_config import ModelConfig
-from assay_serving.process import RunningServer, running_server
+from assay_serving.process import RunningServer
 from assay_serving.scorer import ScoreItem
 
 EXAMPLES = REPOSITORY / "examples" / "reward_endpoint"
 REPLIES = ["Gold.", "Glass."]
-
-
-@pytest.fixture(scope="module")
-def scorer(tiny_reward_model: Path) -> TransformersScorer:
-    return TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu", served_as="rm"))
-
-
-@pytest.fixture(scope="module")
-def server(scorer: TransformersScorer) -> Iterator[RunningServer]:
-    with running_server({"rm": scorer}) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

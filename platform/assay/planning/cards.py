@@ -93,7 +93,8 @@ def _this_gpu(properties: object) -> Card:
     name, memory = str(getattr(properties, "name", "")), int(getattr(properties, "total_memory", 0))
     near = [card for card in CARDS.values() if card.name.split("-")[0] in name.lower()]
     model = min(near or [CARDS["a100-80"]], key=lambda card: abs(card.memory - memory))
-    return Card(name, memory, model.flops, model.bandwidth, model.link)
+    title = name if near else f"{name} (an unknown card: its speed is that of {model.name})"
+    return Card(title, memory, model.flops, model.bandwidth, model.link)
 
 
 def this_processor() -> Card:

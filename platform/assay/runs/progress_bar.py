@@ -73,6 +73,8 @@ def _bar(description: str, total: int | None, unit: str) -> Iterator[Advance]:
             print(", ".join(line), file=sys.stderr, flush=True)
 
     yield advance
+    if not count.done and total is None:  # there was nothing to count
+        return
     seconds = time.monotonic() - started
     what = counted(count.done, unit) if unit else str(count.done)
     print(f"{description}: {what} in {seconds:.1f} s", file=sys.stderr, flush=True)

@@ -102,7 +102,9 @@ class EpisodeMeasure:
             table += [{"policy": label, **asdict(figure)} for figure in episode_figures(episodes)]
             no_verdict = sum(one.solved is None and one.record["failure"] is None for one in episodes)
             named = ", ".join(f"{code} {count}" for code, count in failures.items())
-            coverage.append({"policy": label, "episodes": len(episodes), "failed": sum(failures.values())})
+            tasks = len({one.task_id for one in episodes})
+            coverage.append({"policy": label, "episodes": len(episodes), "tasks": tasks})
+            coverage[-1] |= {"failed": sum(failures.values())}
             coverage[-1] |= {"by": named or "-", "no_verdict": no_verdict, "others": len(samples) - len(episodes)}
         return Measured(table, {"coverage": coverage})
 

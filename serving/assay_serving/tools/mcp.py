@@ -6,6 +6,7 @@ tool's own error it is nothing that the model did. Leaves out: resources, prompt
 """
 
 import asyncio
+import os
 import shlex
 import tempfile
 import threading
@@ -15,7 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from os import environ
 from typing import IO, Annotated, Any
 
 from annotated_types import Gt
@@ -26,6 +26,7 @@ from assay.settings import check_settings
 from assay_serving.tools.tool import ToolError, ToolLimits
 
 EXTRA_S = 5.0  #: beyond a call's own seconds, until its thread is given up
+LAST_BYTES = 4096  #: of a server's error output that are read
 
 
 @dataclass
@@ -51,7 +52,7 @@ class McpServer:
         if bool(self.command) == bool(self.url):
             raise BadInputError("a server has a command or a url", field="tools.mcp")
         for name in (*filter(None, self.variables.split(",")), *filter(None, [self.token])):
-            if name not in environ:
+            if name not in os.environ:
                 raise BadInputError(f"there is no variable {name} in the environment", field="tools.mcp")
         try:
             import_module("mcp")
@@ -150,14 +151,14 @@ class McpServer:
             from mcp.client.stdio import StdioServerParameters, stdio_client
 
             command, *arguments = shlex.split(self.command)
-            passed = {name: environ[name] for name in self.variables.split(",") if name}
-            self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed with the server
+            passed = {name: os.environ[name] for name in self.variables.split(",") if name}
+            self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  read after the server's end
             return stdio_client(StdioServerParameters(command=command, args=arguments, env=passed), errlog=self._log)
         if not self.token:
             return self.url
         from mcp.client.streamable_http import create_mcp_http_client, streamable_http_client
 
-        headers = {"Authorization": f"Bearer {environ[self.token]}"}
+        headers = {"Authorization": f"Bearer {os.environ[self.token]}"}
         return streamable_http_client(self.url, http_client=create_mcp_http_client(headers=headers))
 
     def _closed(self, error: Any) -> bool:
@@ -174,8 +175,9 @@ class McpServer:
         """The last line of the server's error output."""
         if self._log is None:
             return ""
-        self._log.seek(0)
-        lines = self._log.read().split("\n")
+        log = self._log.fileno()  # read at a place, for the server writes where the file stands
+        text = os.pread(log, LAST_BYTES, max(0, os.fstat(log).st_size - LAST_BYTES)).decode("utf-8", "replace")
+        lines = text.split("\n")
         return "".join(f" ({line.strip()[:300]})" for line in [line for line in lines if line.strip()][-1:])
 
 

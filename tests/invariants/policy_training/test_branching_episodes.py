@@ -151,7 +151,8 @@ def test_tools_are_copied_with_what_they_were_asked_unless_they_hold_state() -> 
     assert not Tools(fresh=True).copies
 
 
-def test_branches_need_an_environment() -> None:
+@pytest.mark.parametrize("kind", ["branching", "forced_answers", "tree_search"])
+def test_what_plays_episodes_needs_an_environment(kind: str) -> None:
     recipe = {"name": "arpo", "estimator": {"kind": "grpo"}, "objective": {"kind": "reinforce"}}
     with pytest.raises(BadInputError, match=r"sampler\.kind.*environment"):
-        recipe_from_dict({**recipe, "sampler": {"kind": "branching"}})
+        recipe_from_dict({**recipe, "sampler": {"kind": kind}})

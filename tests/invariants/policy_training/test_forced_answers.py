@@ -13,8 +13,9 @@ from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.environments.environment import Action, Done, Environment, Observation
 from assay_policy_training.plugins.environments.episode import EpisodeLimits
 from assay_policy_training.plugins.modulators.steps import BlockProgress
+from assay_policy_training.plugins.samplers.episode_plan import PlannedSampler
 from assay_policy_training.plugins.samplers.episodes import in_environment
-from assay_policy_training.plugins.samplers.forced_answers import ForcedAnswers, ForcedAnswersSampler
+from assay_policy_training.plugins.samplers.forced_answers import ForcedAnswers
 from assay_policy_training.plugins.samplers.transformers import Transformers
 from assay_policy_training.rollouts.episode_rewards import EnvironmentReward
 
@@ -59,13 +60,13 @@ def test_each_turn_is_credited_with_what_an_answer_after_it_would_have_earned_mo
 ) -> None:
     """J = .1, .2, 1 before the turns (the third one ends the game) and 1 at the end: progress .1, .8, 0."""
     asked: list[str] = []
-    turns = ForcedAnswersSampler.turns
+    turns = PlannedSampler.turns
 
-    def noted(self: ForcedAnswersSampler, contexts: list[list[int]], *others: object) -> object:
+    def noted(self: PlannedSampler, contexts: list[list[int]], *others: object) -> object:
         asked.extend(str(policy.tokenizer.decode(context)) for context in contexts)
         return turns(self, contexts, *others)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(ForcedAnswersSampler, "turns", noted)
+    monkeypatch.setattr(PlannedSampler, "turns", noted)
     batch = played(policy, Ripening(), ForcedAnswers(samples=2, max_new_tokens=12, part="win"))
     assert torch.equal(batch.tokens, played(policy, Ripening(), Transformers()).tokens)
     for item in batch.items:

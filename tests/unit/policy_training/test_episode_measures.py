@@ -100,7 +100,7 @@ def test_the_command_measures_runs(workspace: Workspace, capsys: pytest.CaptureF
     solved = next(row for row in printed["table"] if row["figure"] == "solved")
     assert (solved["value"], solved["episodes"]) == (0.5, 12)
     assert 0.1 < solved["low"] < 0.5 < solved["high"] < 0.9
-    coverage = {"policy": "run-a", "episodes": 14, "failed": 2, "no_verdict": 0, "others": 0}
+    coverage = {"policy": "run-a", "episodes": 14, "tasks": 12, "failed": 2, "no_verdict": 0, "others": 0}
     assert printed["coverage"] == [{**coverage, "by": "invalid_call 1, environment_timeout 1"}]
     plain = tmp_path / "plain.jsonl"
     plain.write_text(json.dumps({"prompt_id": "p-1", "response": "no episode"}) + "\n", encoding="utf-8")

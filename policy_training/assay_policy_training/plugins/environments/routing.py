@@ -7,6 +7,7 @@ not answer, or has a price and does not count its tokens, fails the episode by n
 Leaves out: that turns begin with <think>, which is a setting; several questions a turn.
 """
 
+import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import field
@@ -61,7 +62,9 @@ class Routing(Environment):
         if self.thinking and not re.match(r"<think>[^<]+</think>", text):
             return self._done(-1.0, 0.0, "the turn does not begin with <think>")
         if answer := _ANSWER.search(text):
-            why = fault_in(self._prompt, answer[1]) if answer[1].strip() else "the answer is empty"
+            why = "the answer is empty"
+            if answer[1].strip():  # a check may run a program, which must not hold up the others' replies
+                why = await asyncio.to_thread(fault_in, self._prompt, answer[1])
             return self._done(0.0, float(not why), why)
         asked = _ASK.search(text)
         name = asked[1].strip() if asked else ""

@@ -3,7 +3,7 @@
 Covers: the goal (an entry of the row) and how the model is told to play it, the conversation with its roles exchanged,
 the end signal, a program that decides whether the goal was reached, from the conversation. Without one, rewards come
 from other sources, such as a judge. A model that does not answer fails the episode by name. Leaves out: tools, which
-`tools` has; a model of this process (serve it: `assay chat`).
+`tools` has; a model of this process (serve it: `assay serve-chat`).
 """
 
 import asyncio

@@ -15,25 +15,20 @@ prompt end before branches begin.
 
 import math
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 import torch
 from annotated_types import Ge, Le
 from torch import Tensor
 
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import ORIGIN, RolloutBatch
-from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.core.sampling import Sampling, derived_seed, group_seeds
+from assay_policy_training.core.sampling import derived_seed, group_seeds
 from assay_policy_training.core.settings import RecipeSettings
-from assay_policy_training.plugins.environments.environment import Environment
-from assay_policy_training.plugins.environments.episode import EpisodeLimits
-from assay_policy_training.plugins.protocols import RecipeView
 from assay_policy_training.plugins.samplers.continued_episodes import Beginning, ContinuedEpisodes
+from assay_policy_training.plugins.samplers.episode_plan import EpisodePlan
 from assay_policy_training.plugins.samplers.episode_run import EpisodeRun
 from assay_policy_training.plugins.samplers.episodes import EpisodeRow, episode_seeds
-from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 
 
 def branch_probability(rise: float, *, base: float, weight: float) -> float:
@@ -58,7 +53,9 @@ def turn_places(drawn: Tensor) -> list[int]:
 class BranchingEpisodes(ContinuedEpisodes):
     """S2 of an environment: see the module."""
 
-    plan: "Branching"
+    def __init__(self, *arguments: Any, plan: "Branching") -> None:
+        super().__init__(*arguments)
+        self.plan = plan
 
     def rollout(
         self, items: Sequence[PromptItem], group_size: int, *, seed: int | Sequence[int], version: int
@@ -69,7 +66,6 @@ class BranchingEpisodes(ContinuedEpisodes):
         episodes, run = self._play(items, seeds, first, copies=True)
         rows = self._rows(run)
         begun = [number in run.rows for number in range(len(episodes))]
-        more = group_size - first
         beginnings: list[Beginning | None] = []
         if more := group_size - first:
             for of_item in self._points(run, rows, seeds, first, more, version):
@@ -141,19 +137,7 @@ class BranchingEpisodes(ContinuedEpisodes):
         return torch.cat(pieces)
 
 
-class BranchingSampler(TransformersSampler):
-    """S2 by transformers, in an environment with branches."""
-
-    plan: "Branching"
-
-    def in_environment(self, environment: Environment, limits: EpisodeLimits) -> BranchingEpisodes:
-        """See `PlaysEpisodes`."""
-        sampler = BranchingEpisodes(self.policy, self, self.sampling, environment, limits)
-        sampler.plan = self.plan
-        return sampler
-
-
-class Branching(RecipeSettings, section="sampler"):
+class Branching(EpisodePlan, RecipeSettings, section="sampler"):
     """S2. `initial`: episodes of a group from the prompt; `base`, `weight`: of a branch's probability; `tokens`: of a
     turn, whose entropy counts."""
 
@@ -161,13 +145,4 @@ class Branching(RecipeSettings, section="sampler"):
     base: Annotated[float, Ge(0), Le(1)] = 0.5
     weight: Annotated[float, Ge(0)] = 0.2
     tokens: Annotated[int, Ge(1)] = 20
-
-    def check_recipe(self, recipe: RecipeView) -> None:
-        """Raises BadInputError without an environment: nothing is observed after which to branch."""
-        if recipe.environment is None:
-            raise BadInputError("branches after what an environment answers: environment.kind", field="sampler.kind")
-
-    def open(self, policy: Policy, sampling: Sampling) -> BranchingSampler:
-        sampler = BranchingSampler(policy, sampling)
-        sampler.plan = self
-        return sampler
+    plays: ClassVar[Any] = BranchingEpisodes

@@ -13,25 +13,21 @@ over several tries is the success probability there. Ours: a turn as block, the 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
 from assay.domain import Message
-from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.core.sampling import Sampling, derived_seed, group_seeds
+from assay_policy_training.core.sampling import derived_seed, group_seeds
 from assay_policy_training.core.settings import RecipeSettings
-from assay_policy_training.plugins.environments.environment import Environment
-from assay_policy_training.plugins.environments.episode import Episode, EpisodeLimits
-from assay_policy_training.plugins.protocols import RecipeView
+from assay_policy_training.plugins.environments.episode import Episode
 from assay_policy_training.plugins.samplers.branching import turn_places
 from assay_policy_training.plugins.samplers.continued_episodes import Beginning, ContinuedEpisodes
+from assay_policy_training.plugins.samplers.episode_plan import EpisodePlan
 from assay_policy_training.plugins.samplers.episode_run import EpisodeRun, opened
 from assay_policy_training.plugins.samplers.episodes import EpisodeRow, episode_seeds
-from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_serving.tools.turns import between_turns, joined
 
 
@@ -47,7 +43,9 @@ class AskedState:
 class ForcedAnswerEpisodes(ContinuedEpisodes):
     """S2 of an environment: see the module."""
 
-    plan: "ForcedAnswers"
+    def __init__(self, *arguments: Any, plan: "ForcedAnswers") -> None:
+        super().__init__(*arguments)
+        self.plan = plan
 
     def rollout(
         self, items: Sequence[PromptItem], group_size: int, *, seed: int | Sequence[int], version: int
@@ -134,19 +132,7 @@ class ForcedAnswerEpisodes(ContinuedEpisodes):
         return sum(numbers) if numbers and len(numbers) == len(parts) else None
 
 
-class ForcedAnswersSampler(TransformersSampler):
-    """S2 by transformers, in an environment with forced answers."""
-
-    plan: "ForcedAnswers"
-
-    def in_environment(self, environment: Environment, limits: EpisodeLimits) -> ForcedAnswerEpisodes:
-        """See `PlaysEpisodes`."""
-        sampler = ForcedAnswerEpisodes(self.policy, self, self.sampling, environment, limits)
-        sampler.plan = self.plan
-        return sampler
-
-
-class ForcedAnswers(RecipeSettings, section="sampler"):
+class ForcedAnswers(EpisodePlan, RecipeSettings, section="sampler"):
     """S2. `message`: that asks for the answer; `samples`: answers in a state; `max_new_tokens`: of one; `part`: of the
     episode's rewards, which they are worth; default: the sum of all."""
 
@@ -154,13 +140,4 @@ class ForcedAnswers(RecipeSettings, section="sampler"):
     samples: Annotated[int, Ge(1)] = 4
     max_new_tokens: Annotated[int, Ge(1)] = 64
     part: str = ""
-
-    def check_recipe(self, recipe: RecipeView) -> None:
-        """Raises BadInputError without an environment: there are no turns after which to ask."""
-        if recipe.environment is None:
-            raise BadInputError("asks after turns in an environment: environment.kind", field="sampler.kind")
-
-    def open(self, policy: Policy, sampling: Sampling) -> ForcedAnswersSampler:
-        sampler = ForcedAnswersSampler(policy, sampling)
-        sampler.plan = self
-        return sampler
+    plays: ClassVar[Any] = ForcedAnswerEpisodes

@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterator, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from annotated_types import Ge
@@ -27,17 +27,15 @@ from torch import Tensor
 
 from assay.errors import BadInputError
 from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
-from assay_policy_training.core.sampling import Sampling, group_seeds
+from assay_policy_training.core.sampling import group_seeds
 from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.core.stop_strings import StopStrings
-from assay_policy_training.plugins.environments.environment import Environment
-from assay_policy_training.plugins.environments.episode import Episode, EpisodeLimits
+from assay_policy_training.plugins.environments.episode import Episode
 from assay_policy_training.plugins.protocols import TurnGeneration
+from assay_policy_training.plugins.samplers.episode_plan import EpisodePlan
 from assay_policy_training.plugins.samplers.episode_run import EpisodeRun
 from assay_policy_training.plugins.samplers.episodes import EpisodeRow, EpisodeSampler, episode_seeds
-from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 
 _COLUMNS = ("tokens", "drawn", "logp")
 NODE_VALUE = "node_value"  #: in `extras`: Q of the token's node
@@ -164,16 +162,10 @@ class OneTurn:
 class EpisodeTrees(EpisodeSampler):
     """S2 in an environment, see the module. `drawn_tokens`: that the last rollout cost, all branches together."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        sampler: TransformersSampler,
-        sampling: Sampling,
-        environment: Environment,
-        limits: EpisodeLimits,
-        plan: "TreeSearch",
-    ) -> None:
+    def __init__(self, *arguments: Any, plan: "TreeSearch") -> None:
         """Raises BadInputError for an environment that does not say that it can be copied."""
+        super().__init__(*arguments)
+        environment = self.environment
         if not environment.copies:
             raise BadInputError(
                 f"{type(environment).__name__} has no `copies = True`, or `fresh` tools: a tree copies it",
@@ -181,7 +173,6 @@ class EpisodeTrees(EpisodeSampler):
             )
         if not (plan.part or environment.parts):
             raise BadInputError("which part of the reward says whether an episode succeeds?", field="sampler.part")
-        super().__init__(policy, sampler, sampling, environment, limits)
         self.plan, self.drawn_tokens = plan, 0
 
     def rollout(
@@ -271,20 +262,7 @@ class EpisodeTrees(EpisodeSampler):
         )
 
 
-class TreeSampler(TransformersSampler):
-    """What `TreeSearch` opens; it generates by trees in an environment only."""
-
-    def __init__(self, policy: Policy, sampling: Sampling, plan: "TreeSearch") -> None:
-        super().__init__(policy, sampling)
-        self.plan = plan
-
-    def in_environment(self, environment: Environment, limits: EpisodeLimits) -> EpisodeTrees:
-        """See `PlaysEpisodes`."""
-        inner = TransformersSampler(self.policy, self.sampling)
-        return EpisodeTrees(self.policy, inner, self.sampling, environment, limits, self.plan)
-
-
-class TreeSearch(RecipeSettings, section="sampler"):
+class TreeSearch(EpisodePlan, RecipeSettings, section="sampler"):
     """S2. `width`: children of a node. `part`: of the episode's reward, a success above `above`; default: the
     environment's first. `explore`, `uncertainty`: see the module."""
 
@@ -293,9 +271,7 @@ class TreeSearch(RecipeSettings, section="sampler"):
     above: float = 0.5
     explore: Annotated[float, Ge(0)] = 2.0
     uncertainty: float = 0.0
-
-    def open(self, policy: Policy, sampling: Sampling) -> TreeSampler:
-        return TreeSampler(policy, sampling, self)
+    plays: ClassVar[Any] = EpisodeTrees
 
 
 def _copied(episode: Episode) -> Episode:
