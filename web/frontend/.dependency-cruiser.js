@@ -3,7 +3,7 @@ export default {
   forbidden: [
     { name: "no-circle-of-files", severity: "error", from: {}, to: { circular: true } },
     { name: "no-circle-of-folders", severity: "error", scope: "folder", from: {}, to: { circular: true } },
-    { name: "no-upward-import", severity: "error", from: { path: "^src/(api|format|components)/" }, to: { path: "^src/(app|pages)/" } },
+    { name: "no-upward-import", severity: "error", from: { path: "^src/(api|format|components|i18n)/" }, to: { path: "^src/(app|pages)/" } },
   ],
   options: {
     doNotFollow: { path: "node_modules" },

@@ -13,6 +13,7 @@ import { BrowserRouter } from "react-router";
 import { Problem } from "./api/problems";
 import { App } from "./app/App";
 import { readableColours, theme } from "./app/theme";
+import { loadLanguage, preferredLanguage } from "./i18n";
 
 // What passes by itself (the store is held, the server starts again) is tried again until it has passed.
 const queries = new QueryClient({
@@ -27,6 +28,9 @@ const queries = new QueryClient({
     mutations: { networkMode: "always" },
   },
 });
+
+// A catalogue that cannot be had leaves the page in English.
+await loadLanguage(preferredLanguage()).catch(() => undefined);
 
 createRoot(document.getElementById("root")!).render(
   <StrictMode>
