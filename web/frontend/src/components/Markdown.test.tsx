@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 
-import { screen } from "@testing-library/react";
+import { screen, waitFor } from "@testing-library/react";
 import { describe, expect, it } from "vitest";
 import { axe } from "vitest-axe";
 
@@ -9,7 +9,7 @@ import { Markdown } from "./Markdown";
 import { delimited } from "./maths";
 
 describe("Markdown", () => {
-  it("shows HTML and scripts as they are written, and fetches nothing", () => {
+  it("shows HTML and scripts as they are written, and fetches nothing", async () => {
     const text = [
       "<script>window.ran = true</script>",
       '<img src="x" onerror="window.ran = true">',
@@ -18,6 +18,7 @@ describe("Markdown", () => {
       "$\\href{javascript:window.ran=true}{x}$ $\\htmlStyle{position:fixed}{y}$",
     ].join("\n\n");
     const { container } = renderAt(<Markdown text={text} />);
+    await waitFor(() => expect(container.querySelector(".katex")).not.toBeNull());
     for (const tag of ["script", "img", "iframe", "b"]) expect(container.querySelector(`.markdown ${tag}`)).toBeNull();
     expect(container).toHaveTextContent("<script>window.ran = true</script>");
     for (const link of container.querySelectorAll("a")) {
@@ -28,13 +29,13 @@ describe("Markdown", () => {
     expect(window).not.toHaveProperty("ran");
   });
 
-  it("keeps the stars of products, in code and TeX too", () => {
+  it("keeps the stars of products, in code and TeX too", async () => {
     const text = "15*20=300, then *really* 3*(4+1)=15 and **2*3**.\n\n    code 2*3\n\n`4*5*6` $7*8$";
     const { container } = renderAt(<Markdown text={text} />);
     expect(container).toHaveTextContent("15*20=300, then really 3*(4+1)=15 and 2*3.");
     expect([...container.querySelectorAll("code")].map((code) => code.textContent?.trim())).toEqual(["code 2*3", "4*5*6"]);
     expect([...container.querySelectorAll("em, strong")].map((marked) => marked.textContent)).toEqual(["really", "2*3"]);
-    expect(container.querySelector("annotation")).toHaveTextContent("7*8");
+    await waitFor(() => expect(container.querySelector("annotation")).toHaveTextContent("7*8"));
   });
 
   it("renders code with colours, tables, and maths in every delimiter", async () => {
@@ -46,15 +47,16 @@ describe("Markdown", () => {
       "\\[ x^2 \\] and \\(y\\) and $z_1$",
     ].join("\n\n");
     const { container } = renderAt(<Markdown text={text} />);
-    expect(container.querySelector("code.hljs .hljs-string")).toHaveTextContent("'$a$'");
+    await waitFor(() => expect(container.querySelector("code.hljs .hljs-string")).toHaveTextContent("'$a$'"));
     expect(screen.getByRole("table")).toBeInTheDocument();
-    expect(container.querySelectorAll(".katex").length).toBe(3);
+    await waitFor(() => expect(container.querySelectorAll(".katex").length).toBe(3));
     expect(container.querySelectorAll(".katex-display").length).toBe(1);
     expect((await axe(container)).violations).toEqual([]);
   });
 
-  it("draws formulas by the very version of KaTeX whose style is loaded", () => {
+  it("draws formulas by the very version of KaTeX whose style is loaded", async () => {
     const { container } = renderAt(<Markdown text={"$\\frac{a}{b}$"} />);
+    await waitFor(() => expect(container.querySelector(".katex-html")).not.toBeNull());
     const style = readFileSync("node_modules/katex/dist/katex.min.css", "utf8");
     const drawn = container.querySelectorAll(".katex-html, .katex-html > *, .katex-html > * > :first-child");
     expect(drawn.length).toBe(3);

@@ -1,30 +1,31 @@
-import "katex/dist/katex.min.css";
 import "./Markdown.css";
 
 import { memo, useId } from "react";
 import ReactMarkdown, { type Components, type Options } from "react-markdown";
-import rehypeHighlight from "rehype-highlight";
-import rehypeKatex from "rehype-katex";
 import remarkGfm from "remark-gfm";
 import remarkMath from "remark-math";
 
 import { delimited } from "./maths";
+import { useTextDrawing } from "./textDrawing";
 
 /**
  * A prompt's or response's text: GitHub's Markdown, code with colours, TeX. Texts are strangers': HTML in them is
- * shown as it is written, scripts and remote images never load, links open apart and tell nobody where from.
+ * shown as it is written, scripts and remote images never load, links open apart and tell nobody where from. Formulas
+ * and colours come after the text, when what draws them is loaded.
  */
 export const Markdown = memo(function Markdown({ text }: { text: string }) {
   const prefix = useId(); // two texts of a page may both have a footnote 1
+  const written = delimited(text);
+  const drawing = useTextDrawing(written);
   return (
     <div className="markdown">
       <ReactMarkdown
         remarkPlugins={REMARK}
-        rehypePlugins={REHYPE}
+        rehypePlugins={drawing}
         remarkRehypeOptions={{ clobberPrefix: `${prefix}-` }}
         components={COMPONENTS}
       >
-        {delimited(text)}
+        {written}
       </ReactMarkdown>
     </div>
   );
@@ -32,13 +33,6 @@ export const Markdown = memo(function Markdown({ text }: { text: string }) {
 
 // Prices ("from $5 to $10") are commoner than TeX between single dollars: `delimited` tells them apart.
 const REMARK: Options["remarkPlugins"] = [remarkGfm, [remarkMath, { singleDollarTextMath: false }]];
-// Made once: it registers its 37 languages, which for every text anew took a quarter of drawing one.
-const HIGHLIGHT = rehypeHighlight();
-const REHYPE: Options["rehypePlugins"] = [
-  [rehypeKatex, { strict: "ignore", errorColor: "currentColor", maxExpand: 200, maxSize: 20 }],
-  () => HIGHLIGHT,
-];
-
 const COMPONENTS: Components = {
   a: ({ href, children }) => (
     <a href={href} target="_blank" rel="noopener noreferrer nofollow">

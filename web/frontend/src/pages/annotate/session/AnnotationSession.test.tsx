@@ -115,7 +115,7 @@ describe("a session", () => {
     renderAt(session);
     const guideline = await screen.findByRole("region", { name: "Guideline" });
     expect(within(guideline).getByText("helps").tagName).toBe("STRONG");
-    expect(within(guideline).getByRole("listitem").querySelector(".katex")).not.toBeNull();
+    await waitFor(() => expect(within(guideline).getByRole("listitem").querySelector(".katex")).not.toBeNull());
     expect(guideline).not.toHaveTextContent("**");
   });
 
