@@ -16,6 +16,8 @@ def register(app: typer.Typer) -> None:
     runs = typer.Typer(invoke_without_command=True)
     runs.callback()(list_runs)
     runs.command("compare")(compare)
+    runs.command("show")(show)
+    runs.command("note")(note)
     runs.command("remove")(remove_run)
     app.add_typer(runs, name="runs")
     app.command("publish")(publish)
@@ -34,11 +36,13 @@ def list_runs(
     context: typer.Context,
     kind: Annotated[str | None, typer.Option(help="Only runs of this kind, such as train or rl.")] = None,
     group: Annotated[str | None, typer.Option(help="Only trainings of one --seeds or --sweep.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Only runs with this tag.")] = None,
+    archived: Annotated[bool, typer.Option("--archived", help="Also archived ones.")] = False,
     limit: Annotated[int, typer.Option(min=1, help="The newest ones, at most.")] = 20,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the newest runs, compare two, or remove one.
+    """List the newest runs; show, note, compare or remove them.
 
     Example: `assay runs --kind rl`
     """
@@ -49,14 +53,76 @@ def list_runs(
     from assay.runs import catalogue
     from assay.workspace import Workspace
 
-    rows = catalogue.list_runs(Workspace.find(workspace), kind=kind, group=group, limit=limit)
+    chosen = {"kind": kind, "group": group, "tag": tag, "archived": archived, "limit": limit}
+    rows = catalogue.list_runs(Workspace.find(workspace), **chosen)  # type: ignore[arg-type]
     lines = [
         f"{run.id}  {run.kind:<12} {run.status:<11} {run.started}  "
         f"{'' if run.seconds is None else f'{run.seconds:.0f} s':>8}  {', '.join(run.models)}"
+        + "".join(f" #{tag}" for tag in run.tags)
         + (" (files removed)" if run.removed else "")
+        + (" (archived)" if run.archived else "")
         for run in rows
     ]
     emit({"runs": [asdict(run) for run in rows]}, "\n".join(lines) or "no runs", as_json=as_json)
+
+
+def show(
+    run: Annotated[str, typer.Argument(metavar="RUN")],
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a run's settings, metrics and note, and the end of its console output.
+
+    Example: `assay runs show run-20261124-101500-3fa2c1`
+    """
+    from dataclasses import asdict
+
+    from assay.runs import catalogue, console_log
+    from assay.workspace import Workspace
+
+    target = Workspace.find(workspace)
+    shown = catalogue.run_record(target, run)
+    output = console_log.read_console(target.runs / run).lines[-20:]
+    lines = [f"{run}  {shown.summary.kind}  {shown.summary.status}  {shown.summary.started}"]
+    lines += [shown.summary.error or "", shown.summary.note, " ".join(f"#{tag}" for tag in shown.summary.tags)]
+    for title, values in (("settings", shown.settings), ("metrics", shown.metrics)):
+        lines += [f"{title}:", *(f"  {name}  {_text(value)}" for name, value in values.items())]
+    lines += ["console:", *(f"  {line}" for line in output)] if output else []
+    facts = {**asdict(shown.summary), "settings": shown.settings, "metrics": shown.metrics, "console": output}
+    emit(facts, "\n".join(line for line in lines if line), as_json=as_json)
+
+
+def note(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...")],
+    text: Annotated[str | None, typer.Option(help="The note; it takes the place of the one before.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Add this tag; may be repeated.")] = None,
+    untag: Annotated[list[str] | None, typer.Option(help="Take this tag away; may be repeated.")] = None,
+    archive: Annotated[
+        bool | None,
+        typer.Option("--archive/--restore", help="Take it out of lists, or put it back.", show_default=False),
+    ] = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write about runs: a note, tags; archive them.
+
+    Example: `assay runs note run-20261124-101500-3fa2c1 --tag best --text "lower rate, held"`
+    """
+    from dataclasses import asdict
+
+    from assay.errors import BadInputError
+    from assay.runs.notes import change_notes
+    from assay.workspace import Workspace
+
+    if text is None and not tag and not untag and archive is None:
+        raise BadInputError("say what: --text, --tag, --untag, --archive or --restore")
+    changes = {"note": text, "add_tags": tag or (), "remove_tags": untag or (), "archived": archive}
+    notes = change_notes(Workspace.find(workspace), runs, by="command line", **changes)  # type: ignore[arg-type]
+    lines = [
+        f"{run}  " + " ".join([*(f"#{tag}" for tag in one.tags), *(["archived"] if one.archived else []), one.note])
+        for run, one in notes.items()
+    ]
+    emit({run: asdict(one) for run, one in notes.items()}, "\n".join(lines), as_json=as_json)
 
 
 def compare(

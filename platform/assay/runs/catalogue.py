@@ -8,7 +8,7 @@ out: the walk itself (`lineage`), recording (`record`), charts of a run (`assay 
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ MINUTE = "%Y-%m-%d %H:%M"  #: how a time is listed
 
 @dataclass(frozen=True)
 class RunSummary:
-    """`models`: names of what the run made. `removed`: when its files were, None while they are there."""
+    """`models`: names of what the run made. `removed`: when its files were, None while they are there. `tags`, `note`:
+    what people wrote about it."""
 
     id: str
     kind: str
@@ -34,6 +35,18 @@ class RunSummary:
     models: tuple[str, ...]
     error: str | None
     removed: str | None
+    tags: tuple[str, ...]
+    note: str
+    archived: bool
+
+
+@dataclass(frozen=True)
+class RunContents:
+    """A run with its settings and metrics by dotted name."""
+
+    summary: RunSummary
+    settings: dict[str, Any]
+    metrics: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -50,25 +63,44 @@ class ModelSummary:
     removed: str | None
 
 
-SUMMARY = tuple(field.name for field in fields(RunSummary))
-
-
 def list_runs(
-    workspace: Workspace, *, kind: str | None = None, group: str | None = None, limit: int = 50
+    workspace: Workspace,
+    *,
+    run: str | None = None,
+    kind: str | None = None,
+    group: str | None = None,
+    tag: str | None = None,
+    archived: bool = False,
+    limit: int = 50,
 ) -> list[RunSummary]:
-    """The newest runs first. `group`: only trainings that were started together under this name."""
+    """The newest runs first. `group`: only trainings that were started together under this name. `archived`: those that
+    are, too."""
     with workspace.store.unit() as db:
         rows = db.execute(
             """SELECT run_id, kind, status, strftime(started_at, $minute), epoch(ended_at - started_at),
                       (SELECT list(name ORDER BY name) FROM artifacts a
                        WHERE a.run_id = r.run_id AND list_contains($models, a.kind)),
-                      error, metrics ->> $removed
-               FROM runs r WHERE ($kind IS NULL OR kind = $kind) AND ($group IS NULL OR config ->> 'group' = $group)
+                      error, metrics ->> $removed, tags, coalesce(note, ''), coalesce(archived, false)
+               FROM runs r LEFT JOIN run_notes USING (run_id)
+               WHERE ($run IS NULL OR run_id = $run) AND ($kind IS NULL OR kind = $kind)
+                 AND ($group IS NULL OR config ->> 'group' = $group)
+                 AND ($tag IS NULL OR list_contains(tags, $tag)) AND ($archived OR NOT coalesce(archived, false))
                ORDER BY started_at DESC, run_id DESC LIMIT $limit""",
             {"models": list(MODEL_KINDS), "removed": REMOVED, "minute": MINUTE}
-            | {"kind": kind, "group": group, "limit": limit},
+            | {"run": run, "kind": kind, "group": group, "limit": limit, "tag": tag, "archived": archived},
         ).fetchall()
-    return [RunSummary(**dict(zip(SUMMARY, (*row[:5], tuple(row[5] or ()), *row[6:]), strict=True))) for row in rows]
+    return [
+        RunSummary(
+            run, kind, status, started, seconds, tuple(models or ()), error, removed, tuple(tags or ()), *written
+        )
+        for run, kind, status, started, seconds, models, error, removed, tags, *written in rows
+    ]
+
+
+def run_record(workspace: Workspace, run: str) -> RunContents:
+    """Raises NotFoundError for an unknown run."""
+    settings, metrics = _record(workspace, run)
+    return RunContents(list_runs(workspace, run=run, archived=True)[0], settings, metrics)
 
 
 def list_models(workspace: Workspace, *, kind: str | None = None) -> list[ModelSummary]:
@@ -129,29 +161,48 @@ def _differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[st
     return {name: (first.get(name), second.get(name)) for name in names if first.get(name) != second.get(name)}
 
 
-def remove_run(workspace: Workspace, run: str, *, force: bool = False) -> int:
-    """Remove the run's folder (logs, rollouts, checkpoints); returns its bytes. Models that it made are elsewhere.
+@dataclass(frozen=True)
+class Removal:
+    """What removing a run's folder would do. `bytes`: of its files. `dependents`: runs that read it or what is in it,
+    with their kind. `models`: made by it and kept, they are elsewhere. `inside`: ids of artifacts that would go."""
 
-    Raises NotFoundError for an unknown run, BadInputError for one that is running, and, unless `force`, for one that
-    other runs depend on.
-    """
+    run: str
+    bytes: int
+    dependents: tuple[str, ...]
+    models: tuple[str, ...]
+    inside: tuple[str, ...]
+
+
+def removal_of(workspace: Workspace, run: str) -> Removal:
+    """Raises NotFoundError for an unknown run, BadInputError for one that is running."""
     folder = workspace.runs / run
     with workspace.store.unit() as db:
         row = db.execute("SELECT status, pid FROM runs WHERE run_id = ?", [run]).fetchone()
         if row is None:
             raise NotFoundError(f"no run {run!r}; assay runs lists them")
-        artifacts = db.execute("SELECT artifact_id, path FROM artifacts WHERE run_id = ?", [run]).fetchall()
-        inside = [ref for ref, stored in artifacts if workspace.located_path(stored).is_relative_to(folder)]
-        dependents = _dependents(db, [run, *inside])
+        artifacts = db.execute("SELECT artifact_id, name, kind, path FROM artifacts WHERE run_id = ?", [run]).fetchall()
+        within = {ref: workspace.located_path(path).is_relative_to(folder) for ref, _, _, path in artifacts}
+        inside = tuple(ref for ref, is_inside in within.items() if is_inside)
+        dependents = tuple(_dependents(db, [run, *inside]))
     if row[0] == "running" and is_running(workspace, run, row[1]):
         raise BadInputError(f"{run} is still running, as process {row[1]}")
-    _require_unused(run, dependents, force=force)
+    kept = tuple(name for ref, name, kind, _ in artifacts if kind in MODEL_KINDS and not within[ref])
+    return Removal(run, size_of(folder), dependents, kept, inside)
+
+
+def remove_run(workspace: Workspace, run: str, *, force: bool = False) -> int:
+    """Remove the run's folder (logs, rollouts, checkpoints); returns its bytes. Models that it made are elsewhere.
+
+    Raises as `removal_of`, and, unless `force`, BadInputError for one that other runs depend on.
+    """
+    removal = removal_of(workspace, run)
+    _require_unused(run, removal.dependents, force=force)
     with workspace.store.unit() as db:
         db.execute(
             "UPDATE runs SET metrics = json_merge_patch(coalesce(metrics, '{}'), ?) WHERE run_id = ?", [_stone(), run]
         )
-        _note_removed(db, inside)
-    return _remove_folder(folder)
+        _note_removed(db, removal.inside)
+    return _remove_folder(workspace.runs / run)
 
 
 def remove_model(workspace: Workspace, name: str, *, force: bool = False) -> int:

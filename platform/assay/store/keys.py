@@ -35,6 +35,7 @@ UPDATE_KEYS: dict[str, tuple[str, ...]] = {
     "scores": KEYS["scores"],
     "embeddings": ("ref", "encoder"),
     "loops": ("loop",),
+    "run_notes": ("run_id",),
     "principle_extractions": ("feedback_id", "extractor"),
 }
 
