@@ -29,6 +29,7 @@ from assay_web.server.page import mount_page
 from assay_web.service import WebService
 from assay_web.settings import WebSettings
 from assay_web.training_sets.routes import router as training_set_router
+from assay_web.uploads.routes import router as upload_router
 
 #: Every path begins with /api. Matched in this order, so annotation comes first.
 ROUTERS = (
@@ -46,6 +47,7 @@ ROUTERS = (
     comparisons_router,
     media_router,
     training_set_router,
+    upload_router,
 )
 
 

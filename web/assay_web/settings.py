@@ -7,6 +7,15 @@ from pathlib import Path
 from assay.backups.schedule import BackupSchedule
 from assay.http.request_body import BodyLimits
 
+
+@dataclass(frozen=True)
+class UploadLimits:
+    """`most_bytes`: of one file. `spare_bytes`: of the disk that uploads leave free, for votes and the store."""
+
+    most_bytes: int = 100 << 30
+    spare_bytes: int = 1 << 30
+
+
 #: The page as built by `web/build_frontend.py`; included in the wheel.
 BUILT_PAGE = Path(__file__).resolve().parent / "static"
 #: Environment variable with the folder of another build of the page, for development.
@@ -67,5 +76,7 @@ class WebSettings:
     session_s: float = 14 * 86400.0  #: and after this long in any case
     store_wait_s: float = 3.0  #: how long a page waits for the store before it reports the holder
     header_timeout_s: float = 15.0  #: within which a connection must send its request headers
+    uploads: UploadLimits = field(default_factory=UploadLimits)
+    import_roots: tuple[Path, ...] = ()  #: folders beside the workspace whose files curators may import
     backups: BackupSchedule = field(default_factory=BackupSchedule)
     fold_every_s: float = 5.0  #: between attempts to fold votes into the store

@@ -23,6 +23,10 @@ log = logging.getLogger(__name__)
 #: Methods that change nothing.
 SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 
+#: Below this path a PUT is a piece of a file: its route writes it to the disk as it arrives, within limits of its own
+#: (`assay_web.uploads.routes`), once it knows the person.
+_STREAMED = "/api/uploads/"
+
 #: HSTS (RFC 6797), over https only. It applies to all ports of a name, so it is not sent for local names, under which
 #: other servers may run.
 _HTTPS_ONLY = [(b"strict-transport-security", b"max-age=31536000")]
@@ -72,13 +76,18 @@ class RequestGate:
                 await failed.response(request_id)(scope, receive, answer)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] in SAFE_METHODS:
+        if scope["method"] in SAFE_METHODS or _is_streamed(scope):
             await self.app(scope, receive, send)
             return
         async with self._bodies.read(dict(scope["headers"]), receive) as body:
             if body:
                 checked_json(body)
             await self.app(scope, replayed(body, receive), send)
+
+
+def _is_streamed(scope: Scope) -> bool:
+    path: str = scope["path"]
+    return scope["method"] == "PUT" and path.startswith(_STREAMED)
 
 
 def _host(scope: Scope) -> bytes:
@@ -120,6 +129,7 @@ def _without_port(host: str) -> str:
 
 PAGES = 20  #: requests that may read the store, or query a reward server
 SIGN_INS = 6  #: requests with a password or a link
+PIECES = 32  #: of files on their way: they take a thread only while a part is written
 _SIGNING_IN = ("/api/session", "/api/invitation")
 
 
@@ -129,6 +139,7 @@ class ThreadLimits:
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
         self._pages, self._signing_in = asyncio.Semaphore(PAGES), asyncio.Semaphore(SIGN_INS)
+        self._pieces = asyncio.Semaphore(PIECES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         lane = self._lane(scope) if scope["type"] == "http" else None
@@ -155,6 +166,8 @@ class ThreadLimits:
         path: str = scope["path"]
         if not path.startswith("/api/") or path.startswith("/api/annotate/"):
             return None
+        if _is_streamed(scope):
+            return self._pieces
         if path.startswith(_SIGNING_IN):
             return None if path == "/api/session" and scope["method"] in SAFE_METHODS else self._signing_in
         return self._pages
