@@ -1570,6 +1570,95 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/uploads": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Uploads
+         * @description The files that were uploaded, those on their way, and the room for more.
+         */
+        get: operations["list_uploads"];
+        put?: never;
+        /**
+         * Begin Upload
+         * @description Begin an upload, or go on with one's own of the same file at its `offset`. Complete at once where the digest is
+         *     that of a file which is here.
+         */
+        post: operations["begin_upload"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/uploads/files/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Delete Uploaded File
+         * @description Delete a file. What was imported from it stays.
+         */
+        delete: operations["delete_uploaded_file"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/uploads/{upload_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Upload
+         * @description How far an upload is.
+         */
+        get: operations["get_upload"];
+        put?: never;
+        post?: never;
+        /**
+         * Discard Upload
+         * @description Drop an unfinished upload.
+         */
+        delete: operations["discard_upload"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/uploads/{upload_id}/pieces": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Put Piece
+         * @description The next piece of an upload, all of it. 409 for another offset than the upload's, which `GET` tells.
+         */
+        put: operations["put_piece"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -4067,6 +4156,24 @@ export interface components {
             sources: string[];
         };
         /**
+         * NewUpload
+         * @description `modified`: the file's time in milliseconds, by which an interrupted upload is known again. `digest`: SHA-256 of
+         *     the SHA-256 digests of its pieces, in hex: where a file of this content is here, nothing is sent.
+         */
+        NewUpload: {
+            /** Digest */
+            digest?: string | null;
+            /**
+             * Modified
+             * @default 0
+             */
+            modified: number;
+            /** Name */
+            name: string;
+            /** Size */
+            size: number;
+        };
+        /**
          * OfferedModel
          * @description A model that a server offers. `principle_use`: required, optional or refused; `principles`: some that it was
          *     trained with. `max_length`: tokens. `parity`: whether the saved checkpoint gave the trainer's scores.
@@ -5900,6 +6007,56 @@ export interface components {
             held?: string | null;
             /** Ticket */
             ticket: string;
+        };
+        /**
+         * UploadReply
+         * @description `offset`: bytes that are safely here. `file`: its name among the uploads, once it is complete.
+         */
+        UploadReply: {
+            /** By */
+            by: string;
+            /** File */
+            file: string | null;
+            /** Id */
+            id: string;
+            /** Modified */
+            modified: number;
+            /** Name */
+            name: string;
+            /** Offset */
+            offset: number;
+            /** Size */
+            size: number;
+        };
+        /**
+         * UploadedFileReply
+         * @description A complete file. `at`: seconds since 1970.
+         */
+        UploadedFileReply: {
+            /** At */
+            at: number;
+            /** By */
+            by: string | null;
+            /** Name */
+            name: string;
+            /** Size */
+            size: number;
+        };
+        /**
+         * UploadsReply
+         * @description `room`: bytes that one more file may have; `most_bytes`: that any may have. `piece`: bytes of a piece.
+         */
+        UploadsReply: {
+            /** Files */
+            files: components["schemas"]["UploadedFileReply"][];
+            /** Most Bytes */
+            most_bytes: number;
+            /** Piece */
+            piece: number;
+            /** Room */
+            room: number;
+            /** Unfinished */
+            unfinished: components["schemas"]["UploadReply"][];
         };
         /** ValidationError */
         ValidationError: {
@@ -8514,6 +8671,185 @@ export interface operations {
                 };
                 content: {
                     "application/x-ndjson": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_uploads: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UploadsReply"];
+                };
+            };
+        };
+    };
+    begin_upload: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewUpload"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UploadReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    delete_uploaded_file: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_upload: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                upload_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UploadReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    discard_upload: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                upload_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    put_piece: {
+        parameters: {
+            query: {
+                offset: number;
+            };
+            header?: never;
+            path: {
+                upload_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/octet-stream": string;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UploadReply"];
                 };
             };
             /** @description Validation Error */
