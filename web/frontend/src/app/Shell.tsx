@@ -19,6 +19,7 @@ import { Suspense, type ReactNode } from "react";
 import { NavLink as RouterLink, useLocation } from "react-router";
 
 import { api } from "../api/client";
+import { LanguageItems } from "../components/LanguageItems";
 import { PageWaiting } from "../components/PageWaiting";
 import { Undelivered } from "../pages/annotate/Undelivered";
 import { AREAS } from "./areas";
@@ -123,6 +124,9 @@ function PersonMenu({ name, role, accounts }: { name: string; role: Role; accoun
             Change password
           </Menu.Item>
         )}
+        <Menu.Divider />
+        <LanguageItems />
+        <Menu.Divider />
         <Menu.Item leftSection={<IconLogout size={16} />} onClick={() => signOut.mutate()}>
           Sign out
         </Menu.Item>

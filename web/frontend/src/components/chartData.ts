@@ -1,6 +1,8 @@
 import uPlot from "uplot";
 import { minus } from "../format/figure";
 import { NONE } from "../format/none";
+import { percent } from "../format/percent";
+import { numberText } from "../i18n";
 
 /** One curve, with its own places along the axis, and the bounds of its band. */
 export interface ChartSeries {
@@ -36,11 +38,11 @@ export function aligned(series: ChartSeries[]): Aligned {
 /** Four digits, as many as are read; a share in per cent. */
 export function formatNumber(value: number | null | undefined, share = false): string {
   if (value == null || !Number.isFinite(value)) return NONE;
-  if (share) return minus(`${(100 * value).toFixed(1)} %`);
+  if (share) return minus(percent(value));
   const size = Math.abs(value);
-  if (Number.isInteger(value) && size < 1e9) return minus(value.toLocaleString("en"));
+  if (Number.isInteger(value) && size < 1e9) return minus(numberText(value));
   if (size < 1e-3 || size >= 1e6) return minus(value.toExponential(2));
-  return minus(value.toLocaleString("en", { maximumSignificantDigits: 4 }));
+  return minus(numberText(value, { maximumSignificantDigits: 4 }));
 }
 
 /** In words, for those who do not see the curves. */
@@ -61,8 +63,6 @@ export function spread(count: number, most: number): number[] {
   return Array.from({ length: most }, (_, number) => Math.round((number * (count - 1)) / (most - 1)));
 }
 
-const COMPACT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 2 });
-
 /** The labels of an axis: all with the digits that tell one from the next. */
 export function labels(ticks: number[], share = false): string[] {
   const factor = share ? 100 : 1;
@@ -73,10 +73,10 @@ export function labels(ticks: number[], share = false): string[] {
     const precision = Math.min(Math.max(Math.floor(Math.log10(most / gap)) + 1, 1), 6);
     return ticks.map((tick) => (tick === 0 ? "0" : minus(tick.toExponential(precision))));
   }
-  if (!share && most >= 1e5 && gap >= 1e3) return ticks.map((tick) => minus(COMPACT.format(tick)));
+  if (!share && most >= 1e5 && gap >= 1e3) return ticks.map((tick) => minus(numberText(tick, { notation: "compact", maximumFractionDigits: 2 })));
   let digits = 0;
   while (digits < 8 && !isWhole(gap * 10 ** digits)) digits += 1;
-  return ticks.map((tick) => minus((tick * factor).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits })) + unit);
+  return ticks.map((tick) => minus(numberText(tick * factor, { minimumFractionDigits: digits, maximumFractionDigits: digits })) + unit);
 }
 
 /** But for what subtracting ticks costs. */

@@ -1,8 +1,9 @@
+import { numberText } from "../i18n";
 import { NONE } from "./none";
 
 /** A whole number, its thousands apart. */
 export function count(value: number | null | undefined): string {
-  return value == null ? NONE : value.toLocaleString("en-GB");
+  return value == null ? NONE : numberText(value);
 }
 
 /** "1 row", "2 rows"; `plural` where it is not made with an s: "1 person", "2 people". */

@@ -1,9 +1,10 @@
+import { fixed } from "./figure";
 import { NONE } from "./none";
 
 /** A time that something took, from seconds: tenths below ten, and never more than two units. */
 export function duration(seconds: number | null | undefined): string {
   if (seconds == null) return NONE;
-  if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
+  if (seconds < 9.95) return `${fixed(seconds, 1)} s`;
   const total = Math.round(seconds);
   if (total < 60) return `${total} s`;
   if (total < 3600) return `${Math.floor(total / 60)} min ${total % 60} s`;

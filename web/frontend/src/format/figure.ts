@@ -1,3 +1,4 @@
+import { numberText } from "../i18n";
 import { NONE } from "./none";
 
 /** A number's text with a true minus before it. */
@@ -5,14 +6,19 @@ export function minus(text: string): string {
   return text.replace(/^-/, "\u2212");
 }
 
+/** Exactly so many digits behind the point, or the comma; no thousands apart. */
+export function fixed(value: number, digits: number): string {
+  return numberText(value, { minimumFractionDigits: digits, maximumFractionDigits: digits, useGrouping: false });
+}
+
 /** A measured number, with as many digits wherever it stands. */
 export function figure(value: number | null | undefined, digits = 3): string {
-  return value == null ? NONE : minus(value.toFixed(digits));
+  return value == null ? NONE : minus(fixed(value, digits));
 }
 
 /** A difference: its sign always said. */
 export function signed(value: number, digits = 3): string {
-  return `${value < 0 ? "\u2212" : "+"}${Math.abs(value).toFixed(digits)}`;
+  return `${value < 0 ? "\u2212" : "+"}${fixed(Math.abs(value), digits)}`;
 }
 
 /** An interval by its ends. */

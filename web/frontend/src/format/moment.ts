@@ -1,3 +1,5 @@
+import { locale } from "../i18n";
+
 /** Times of the server, in seconds since the epoch or as ISO 8601, as the reader's clock has them. */
 type Time = number | string;
 
@@ -19,5 +21,5 @@ export function instant(at: Time): string {
 
 /** Date and time to the minute within a text, the month by its name. */
 export function momentInWords(at: Time): string {
-  return dateOf(at).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" });
+  return dateOf(at).toLocaleString(locale(), { dateStyle: "medium", timeStyle: "short" });
 }
