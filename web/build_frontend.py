@@ -69,7 +69,10 @@ def check() -> None:
 
 
 def install_packages() -> None:
-    """What package-lock.json names, into node_modules; nothing when it is there. Raises BuildError."""
+    """What package-lock.json names, into node_modules; nothing when it is there, or is a link to another checkout's,
+    which npm would empty. Raises BuildError."""
+    if INSTALLED.parent.is_symlink():
+        return
     digest = sha256((FRONTEND / "package-lock.json").read_bytes()).hexdigest()
     if not _holds(INSTALLED, digest):
         run_npm("ci", "--no-audit", "--no-fund", "--ignore-scripts")
