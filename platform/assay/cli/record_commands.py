@@ -81,14 +81,14 @@ def show(
     from assay.workspace import Workspace
 
     target = Workspace.find(workspace)
-    shown = catalogue.run_record(target, run)
+    contents = catalogue.run_record(target, run)
     output = console_log.read_console(target.runs / run).lines[-20:]
-    lines = [f"{run}  {shown.summary.kind}  {shown.summary.status}  {shown.summary.started}"]
-    lines += [shown.summary.error or "", shown.summary.note, " ".join(f"#{tag}" for tag in shown.summary.tags)]
-    for title, values in (("settings", shown.settings), ("metrics", shown.metrics)):
+    lines = [f"{run}  {contents.summary.kind}  {contents.summary.status}  {contents.summary.started}"]
+    lines += [contents.summary.error or "", contents.summary.note, " ".join(f"#{tag}" for tag in contents.summary.tags)]
+    for title, values in (("settings", contents.settings), ("metrics", contents.metrics)):
         lines += [f"{title}:", *(f"  {name}  {_text(value)}" for name, value in values.items())]
     lines += ["console:", *(f"  {line}" for line in output)] if output else []
-    facts = {**asdict(shown.summary), "settings": shown.settings, "metrics": shown.metrics, "console": output}
+    facts = {**asdict(contents.summary), "settings": contents.settings, "metrics": contents.metrics, "console": output}
     emit(facts, "\n".join(line for line in lines if line), as_json=as_json)
 
 

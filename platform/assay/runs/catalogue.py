@@ -186,8 +186,8 @@ def removal_of(workspace: Workspace, run: str) -> Removal:
         dependents = tuple(_dependents(db, [run, *inside]))
     if row[0] == "running" and is_running(workspace, run, row[1]):
         raise BadInputError(f"{run} is still running, as process {row[1]}")
-    kept = tuple(name for ref, name, kind, _ in artifacts if kind in MODEL_KINDS and not within[ref])
-    return Removal(run, size_of(folder), dependents, kept, inside)
+    models = tuple(name for ref, name, kind, _ in artifacts if kind in MODEL_KINDS and not within[ref])
+    return Removal(run, size_of(folder), dependents, models, inside)
 
 
 def remove_run(workspace: Workspace, run: str, *, force: bool = False) -> int:

@@ -45,15 +45,17 @@ def console_to(folder: Path) -> Iterator[None]:
         try:
             yield
         except BaseException as error:
-            known = isinstance(error, AssayError | KeyboardInterrupt | SystemExit)
-            log.writer()(f"{type(error).__name__}: {error}\n" if known else "".join(traceback.format_exception(error)))
+            expected = isinstance(error, AssayError | KeyboardInterrupt | SystemExit)
+            log.writer()(
+                f"{type(error).__name__}: {error}\n" if expected else "".join(traceback.format_exception(error))
+            )
             raise
 
 
 @contextmanager
 def _copied(stream: Any, copy: Callable[[str], None]) -> Iterator[None]:
     """Replaces the object's `write`: whoever holds the stream already, such as a log handler, is copied, too."""
-    own = vars(stream).get("write") if hasattr(stream, "__dict__") else None
+    replaced = vars(stream).get("write") if hasattr(stream, "__dict__") else None
     write = getattr(stream, "write", None)
 
     def both(text: str) -> Any:
@@ -68,11 +70,11 @@ def _copied(stream: Any, copy: Callable[[str], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        if own is None:
+        if replaced is None:
             with suppress(AttributeError):
                 del stream.write
         else:
-            stream.write = own
+            stream.write = replaced
 
 
 class _Console:
@@ -88,17 +90,18 @@ class _Console:
 
     def writer(self) -> Callable[[str], None]:
         """A function for the texts of one stream."""
-        rest = ""
+        line = ""
 
         def write(text: str) -> None:
-            nonlocal rest
+            nonlocal line
             if os.getpid() != self._process or not isinstance(text, str):  # a forked process has a console of its own
                 return
-            *lines, rest = (rest + text[-LARGEST:]).split("\n")
-            rest = _drawn(rest)[: LONGEST_LINE + 1]
-            self._add([_plain(line) for line in lines if not _UP.search(line)])
+            *lines, line = (line + text[-LARGEST:]).split("\n")
+            line = _drawn(line)[: LONGEST_LINE + 1]
+            if lines:
+                self._add([_plain(text) for text in lines if not _UP.search(text)])
 
-        self._flushes.append(lambda: write("\n") if _plain(rest) else None)
+        self._flushes.append(lambda: write("\n") if _plain(line) else None)
         return write
 
     def close(self) -> None:
@@ -121,11 +124,11 @@ class _Console:
                 self._halve(now)
 
     def _halve(self, now: str) -> None:
-        kept = self._path.read_bytes()[-LARGEST // 2 :]
+        end = self._path.read_bytes()[-LARGEST // 2 :]
         assert self._file is not None
         self._file.close()
         with self._path.open("wb") as stream:
-            stream.write(f"{now} (earlier output was dropped)\n".encode() + kept[kept.find(b"\n") + 1 :])
+            stream.write(f"{now} (earlier output was dropped)\n".encode() + end[end.find(b"\n") + 1 :])
         self._file, self._size = self._path.open("a", encoding="utf-8", errors="replace"), 0
 
 

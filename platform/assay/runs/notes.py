@@ -50,8 +50,8 @@ def change_notes(
     if any(len(tag) > LONGEST_TAG for tag in added):
         raise BadInputError(f"a tag has at most {LONGEST_TAG} characters", field="tags")
     with workspace.store.unit() as db:
-        known = db.execute("SELECT run_id FROM runs WHERE list_contains($runs, run_id)", {"runs": list(runs)})
-        if missing := set(runs) - {run for (run,) in known.fetchall()}:
+        rows = db.execute("SELECT run_id FROM runs WHERE list_contains($runs, run_id)", {"runs": list(runs)})
+        if missing := set(runs) - {run for (run,) in rows.fetchall()}:
             raise NotFoundError(f"no run {', '.join(sorted(missing))}; assay runs lists them")
         before = notes_of(db, runs)
         after = {}
