@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
+from starlette.middleware.gzip import GZipMiddleware
 
 from assay import __version__
 from assay.http.docs_pages import mount_pages
@@ -51,6 +52,9 @@ ROUTERS = (
 )
 
 
+SMALLEST_COMPRESSED = 1500  #: bytes of a reply; smaller ones fit into one packet
+
+
 def create_app(workspace: Workspace, settings: WebSettings | None = None) -> FastAPI:
     """The web server of a workspace. `app.state.service` is its `WebService`."""
     settings = settings or WebSettings()
@@ -81,6 +85,9 @@ def create_app(workspace: Workspace, settings: WebSettings | None = None) -> Fas
     install_handlers(app)
     app.add_middleware(ThreadLimits)
     app.add_middleware(SameOrigin, allowed_hosts=settings.allowed_hosts)
+    # Secrets (the session's CSRF token, invitations, API tokens) stand in small replies, which are not compressed, and
+    # no reply repeats what its request said beside a secret: there is nothing to guess by length (BREACH).
+    app.add_middleware(GZipMiddleware, minimum_size=SMALLEST_COMPRESSED, compresslevel=5)
     app.add_middleware(RequestGate, limits=settings.body_limits)  # the last one is the outermost
     return app
 

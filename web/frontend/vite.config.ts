@@ -1,8 +1,10 @@
 import react from "@vitejs/plugin-react";
 import { defineConfig } from "vitest/config";
 
+import { compressedCopies, usedStylesOnly, woff2Only } from "./staticFiles.ts";
+
 export default defineConfig({
-  plugins: [react()],
+  plugins: [react(), woff2Only(), usedStylesOnly(), compressedCopies()],
   build: {
     outDir: "../assay_web/static",
     emptyOutDir: true,

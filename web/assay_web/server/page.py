@@ -1,15 +1,20 @@
-"""The single-page application: its files, and index.html for every path outside the API.
+"""The single-page application: its files, compressed by the build, and index.html for every path outside the API.
 
-Leaves out: building it (`web/build_frontend.py`). Without a build the API still runs and the page
-replies 503 with what is missing.
+Leaves out: building it (`web/build_frontend.py`); compressing replies of the API (`assay_web.app`). Without a build the
+API still runs and the page replies 503 with what is missing.
 """
 
+import os
+from collections.abc import Mapping
+from mimetypes import guess_type
 from pathlib import Path
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, PlainTextResponse, Response
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.staticfiles import StaticFiles
+from starlette.staticfiles import NotModifiedResponse, StaticFiles
+from starlette.types import Scope
 
 MISSING = "the page is not built: run `python web/build_frontend.py` in a checkout of Assay; the API is at /docs"
 #: The component library sets styles from its script; nothing comes from elsewhere.
@@ -23,16 +28,45 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
 }
+_BESIDE = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
+_IMMUTABLE = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
+#: Content codings in order of preference, and the ending of the copy that the build wrote beside each file.
+_COPIES = {"br": ".br", "gzip": ".gz"}
 
 
 class _Assets(StaticFiles):
     """Files whose names change with their content."""
 
-    def file_response(self, *args: object, **kwargs: object) -> Response:
-        response: Response = super().file_response(*args, **kwargs)  # type: ignore[arg-type]
-        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        return response
+    def file_response(
+        self, full_path: str | os.PathLike[str], stat_result: os.stat_result, scope: Scope, status_code: int = 200
+    ) -> Response:
+        return _file(Path(full_path), Headers(scope=scope), _IMMUTABLE)
+
+
+def _file(path: Path, request: Headers, headers: Mapping[str, str]) -> Response:
+    """The file, or its compressed copy where the request accepts one and the copy is not older; 304 where it is known.
+    Each has an ETag of its own (RFC 9110, 8.8.3.3)."""
+    sent, coding = path, None
+    changed = path.stat().st_mtime
+    for name in _accepted(request.get("accept-encoding", "")):
+        copy = path.with_name(path.name + _COPIES[name])
+        if copy.is_file() and copy.stat().st_mtime >= changed:
+            sent, coding = copy, name
+            break
+    media_type = guess_type(path)[0] or "application/octet-stream"
+    response = FileResponse(sent, headers={**headers, "Vary": "Accept-Encoding"}, media_type=media_type)
+    response.set_stat_headers(sent.stat())
+    if coding is not None:
+        response.headers["Content-Encoding"] = coding
+    known = [tag.strip().removeprefix("W/") for tag in request.get("if-none-match", "").split(",")]
+    return NotModifiedResponse(response.headers) if response.headers["etag"] in known else response
+
+
+def _accepted(header: str) -> list[str]:
+    """Of `_COPIES`, those that the Accept-Encoding header names without `q=0`."""
+    choices = (choice.replace(" ", "").lower().partition(";q=") for choice in header.split(","))
+    named = {name for name, _, weight in choices if not weight or weight.strip("0.") != ""}
+    return [name for name in _COPIES if name in named]
 
 
 def mount_page(app: FastAPI, folder: Path) -> None:
@@ -41,14 +75,14 @@ def mount_page(app: FastAPI, folder: Path) -> None:
     if index.is_file():
         app.mount("/assets", _Assets(directory=folder / "assets"), name="assets")
 
-    async def page(path: str) -> Response:
+    async def page(path: str, request: Request) -> Response:
         if path == "api" or path.startswith("api/"):
             raise HTTPException(404, f"there is no /{path}")
         if not index.is_file():
             return PlainTextResponse(MISSING + "\n", status_code=503)
         if path != "index.html" and (file := _beside(folder, path)) is not None:
-            return FileResponse(file, headers={"X-Content-Type-Options": "nosniff"})
-        return FileResponse(index, headers=_HEADERS)
+            return _file(file, request.headers, _BESIDE)
+        return _file(index, request.headers, _HEADERS)
 
     app.add_api_route("/{path:path}", page, methods=["GET", "HEAD"], include_in_schema=False)
 
