@@ -30,6 +30,7 @@ from assay_web.server.page import mount_page
 from assay_web.service import WebService
 from assay_web.settings import WebSettings
 from assay_web.training_sets.routes import router as training_set_router
+from assay_web.uploads.preview_routes import router as preview_router
 from assay_web.uploads.routes import router as upload_router
 
 #: Every path begins with /api. Matched in this order, so annotation comes first.
@@ -49,6 +50,7 @@ ROUTERS = (
     media_router,
     training_set_router,
     upload_router,
+    preview_router,
 )
 
 

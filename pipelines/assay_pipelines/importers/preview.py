@@ -5,18 +5,29 @@ A column is read where a record without it gives other rows: so it is found out 
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from assay.data.json_lines import RowError
+from assay.store.media import MediaFolder
 from assay_pipelines.importers.containers.container import content_bytes
 from assay_pipelines.importers.recognition import trial_parse
 from assay_pipelines.importers.rows import FeedbackRow, PairRow, PrincipleJudgmentRow, RatedCompletion, RatedRow, Row
-from assay_pipelines.importers.source import ImportSource
+from assay_pipelines.importers.source import (
+    ImportConfig,
+    ImportSource,
+    Sample,
+    UnknownLayoutError,
+    open_sample,
+    with_layout,
+)
 
-EXAMPLES = 3
+EXAMPLES, REJECTS = 3, 10
 TRIED_ROWS, TRIED_BYTES = 20, 2**20
 Readable: TypeAlias = "Row | RatedCompletion"
 KINDS: dict[type[Any], str] = {
@@ -56,6 +67,69 @@ class SourcePreview:
         return 2 * self.readable < self.rows
 
 
+@dataclass(frozen=True)
+class SourceColumn:
+    """A column, or `column.name` of an object in one. `examples`: the first values that are not empty, as texts of at
+    most CELL_CHARACTERS. `codes`: all values of the sample, where they are few and short, as labels are."""
+
+    name: str
+    examples: tuple[str, ...]
+    codes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SourceLook:
+    """What a source holds, known or not. `summary`: None where nothing says what the columns mean."""
+
+    container: str
+    rows: int
+    columns: tuple[SourceColumn, ...]
+    summary: SourcePreview | None
+    mappable: bool
+
+
+COLUMNS, CELLS, CELL_CHARACTERS, CODES = 100, 3, 300, 8
+
+
+def look(config: ImportConfig, *, spill: Path, media: MediaFolder) -> SourceLook:
+    """As `preview`, of sources too whose columns nothing is known about. Raises BadInputError for what has no rows that
+    can be read, or lacks a mapped column."""
+    container, sample = open_sample(config)
+    try:
+        source = with_layout(config, container, sample, spill=spill, media=media)
+    except UnknownLayoutError:
+        return SourceLook(container.description, len(sample), _columns(sample), None, mappable=True)
+    mappable = source.layout.mappable or not source.layout_given
+    return SourceLook(container.description, len(sample), _columns(sample), preview(source), mappable)
+
+
+def _columns(sample: Sample) -> tuple[SourceColumn, ...]:
+    cells: dict[str, list[Any]] = {}
+    for _, record in sample:
+        for name, value in record.items() if isinstance(record, dict) else ():
+            cells.setdefault(name, []).append(value)
+            for inner, cell in value.items() if isinstance(value, dict) else ():
+                cells.setdefault(f"{name}.{inner}", []).append(cell)
+    return tuple(_column(name, values) for name, values in list(cells.items())[:COLUMNS])
+
+
+def _column(name: str, values: list[Any]) -> SourceColumn:
+    examples = [_cell(value) for value in islice((value for value in values if not _is_empty(value)), CELLS)]
+    codes: dict[str, None] = {}
+    for value in values:
+        if isinstance(value, dict | list) or len(codes) > CODES:
+            return SourceColumn(name, tuple(examples), ())
+        if not _is_empty(value):
+            codes[_cell(value)] = None
+    few = len(codes) <= CODES and all(len(code) <= 40 for code in codes)
+    return SourceColumn(name, tuple(examples), tuple(sorted(codes)) if few else ())
+
+
+def _cell(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text[:CELL_CHARACTERS]
+
+
 def preview(source: ImportSource) -> SourcePreview:
     """Read the source's sample as an import would."""
     counts, rejected = Counter[str](), Counter[str]()
@@ -74,7 +148,7 @@ def preview(source: ImportSource) -> SourcePreview:
         for error in entries:
             if isinstance(error, RowError):
                 rejected[f"{error.field}: {error.reason}" if error.field else error.reason] += 1
-                if len(rejects) < EXAMPLES:
+                if len(rejects) < REJECTS:
                     rejects.append((row, error))
     return SourcePreview(
         source.recognised,

@@ -167,16 +167,32 @@ class ImportSource:
         return self.config.columns(record)
 
 
+class UnknownLayoutError(BadInputError):
+    """Rows can be read, and nothing says what their columns mean."""
+
+
 def open_source(config: ImportConfig, *, spill: Path, media: MediaFolder) -> ImportSource:
     """Open a source and choose its layout. Raises BadInputError for an empty file, a missing column, or rows of no
     known layout.
     """
+    return with_layout(config, *open_sample(config), spill=spill, media=media)
+
+
+def open_sample(config: ImportConfig) -> tuple[Container, Sample]:
+    """The container and its first rows. Raises BadInputError for an empty file or a missing column."""
     container = _container(config)
     if (columns := container.columns()) is not None:
         config.columns.require_columns(columns, config.path)
     sample = _sample(container)
     if not sample:
         raise BadInputError("the file is empty: no rows", file=config.path)
+    return container, sample
+
+
+def with_layout(
+    config: ImportConfig, container: Container, sample: Sample, *, spill: Path, media: MediaFolder
+) -> ImportSource:
+    """The source with the layout of its rows. Raises BadInputError for a missing column, UnknownLayoutError."""
     good = [config.columns(record) for _, record in sample[:PEEK_ROWS] if not isinstance(record, RowError)]
     if not good:
         row, first = sample[0][0], sample[0][1]
@@ -221,7 +237,7 @@ def _layout(config: ImportConfig, records: list[dict[str, Any]]) -> RecordLayout
     if layout is not None:
         return layout
     columns = ", ".join(sorted({name for record in records for name in record})[:20])
-    raise BadInputError(
+    raise UnknownLayoutError(
         f"cannot tell what the columns mean ({columns}); name them: --map prompt=... --map chosen=... "
         "--map rejected=... (or response_a, response_b, label)",
         file=config.path,

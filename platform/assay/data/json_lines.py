@@ -64,9 +64,10 @@ class Lines:
         return self.size if self._raw.closed else self._raw.tell()
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        with self._raw, utf8_content(decompressed(self._raw)) as stream:
-            number = 0
+        number = 0
+        with self._raw:
             try:
+                stream = utf8_content(decompressed(self._raw))
                 for number, line in enumerate(iter(partial(stream.readline, ROW_BYTES + 1), b""), start=1):
                     if len(line) > ROW_BYTES and not line.endswith(b"\n"):
                         _skip_line(stream)

@@ -136,7 +136,7 @@ def test_a_preview_counts_what_an_import_would_read(workspace: Workspace, tmp_pa
     shown = preview(opened(path))
     assert (shown.rows, shown.readable, shown.counts) == (8, 4, {"pairs": 4})
     assert [row for row, _ in shown.examples["pairs"]] == [2, 3, 5]
-    assert [row for row, _ in shown.rejects] == [1, 4, 7]
+    assert [row for row, _ in shown.rejects] == [1, 4, 7, 8]
     assert shown.columns.unused == ("note",)
     report = run_import(workspace, open_import(workspace, ImportConfig(str(path))))
     assert (report.pairs, report.rejected, report.unused) == (4, shown.rejected, ["note"])
