@@ -715,6 +715,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/imports/choices": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Import Choices
+         * @description What the form of an import offers.
+         */
+        get: operations["get_import_choices"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/imports/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Preview Import
+         * @description What a file would be read as: its layout, its first rows, which would be refused and why. Imports nothing.
+         */
+        post: operations["preview_import"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/invitation": {
         parameters: {
             query?: never;
@@ -3128,6 +3168,87 @@ export interface components {
             name: string;
         };
         /**
+         * ImportChoices
+         * @description `files`: on the server, beside uploads. `layouts`: names for `format`; `targets`: ours of a mapping.
+         */
+        ImportChoices: {
+            /** Containers */
+            containers: string[];
+            /** Files */
+            files: string[];
+            /** Layouts */
+            layouts: string[];
+            /** Targets */
+            targets: string[];
+        };
+        /**
+         * ImportFile
+         * @description `place`: `uploads/NAME`, another file of the server, or `hf:NAME`. `mapping`: our column -> theirs; `values`:
+         *     codes of the label -> labels.
+         */
+        ImportFile: {
+            /** Encoding */
+            encoding?: string | null;
+            /**
+             * Format
+             * @default auto
+             */
+            format: string;
+            /**
+             * Mapping
+             * @default {}
+             */
+            mapping: {
+                [key: string]: string;
+            };
+            /** Place */
+            place: string;
+            /** Split */
+            split?: string | null;
+            /** Subset */
+            subset?: string | null;
+            /**
+             * Values
+             * @default {}
+             */
+            values: {
+                [key: string]: string;
+            };
+        };
+        /**
+         * ImportPreview
+         * @description `rows`: that were looked at, the first ones. `recognised`: null where nothing says what the columns mean; then
+         *     the counts are empty. `rejected`: reason -> rows. `mostly_unreadable`: importing it takes consent.
+         */
+        ImportPreview: {
+            /** Columns */
+            columns: components["schemas"]["ShownColumn"][];
+            /** Container */
+            container: string;
+            /** Counts */
+            counts: {
+                [key: string]: number;
+            };
+            /** Examples */
+            examples: components["schemas"]["ShownExample"][];
+            /** Mappable */
+            mappable: boolean;
+            /** Mostly Unreadable */
+            mostly_unreadable: boolean;
+            /** Readable */
+            readable: number;
+            /** Recognised */
+            recognised: string | null;
+            /** Rejected */
+            rejected: {
+                [key: string]: number;
+            };
+            /** Rejects */
+            rejects: components["schemas"]["ShownReject"][];
+            /** Rows */
+            rows: number;
+        };
+        /**
          * Interval
          * @description A 95 % interval.
          */
@@ -5519,6 +5640,38 @@ export interface components {
             second: string;
         };
         /**
+         * ShownColumn
+         * @description `use`: read, metadata (only kept beside the rows), unused, or null where that is not known.
+         */
+        ShownColumn: {
+            /** Codes */
+            codes: string[];
+            /** Examples */
+            examples: string[];
+            /** Name */
+            name: string;
+            /** Use */
+            use: string | null;
+        };
+        /**
+         * ShownExample
+         * @description A row as it would be imported. `said`: label, ratings and what else is said of the responses, in words.
+         */
+        ShownExample: {
+            /** Kind */
+            kind: string;
+            /** Label */
+            label: string | null;
+            /** Prompt */
+            prompt: components["schemas"]["ShownText"][];
+            /** Responses */
+            responses: components["schemas"]["ShownText"][];
+            /** Row */
+            row: number;
+            /** Said */
+            said: string[];
+        };
+        /**
          * ShownImage
          * @description `content_hash`: of the workspace's media. `url`: of an image that was never fetched.
          */
@@ -5579,6 +5732,18 @@ export interface components {
             /** Sources */
             sources: string[];
         };
+        /**
+         * ShownReject
+         * @description A row that would be refused.
+         */
+        ShownReject: {
+            /** Field */
+            field: string | null;
+            /** Reason */
+            reason: string;
+            /** Row */
+            row: number;
+        };
         /** ShownResult */
         ShownResult: {
             /** Call Id */
@@ -5592,6 +5757,18 @@ export interface components {
              * @constant
              */
             type: "tool_result";
+        };
+        /**
+         * ShownText
+         * @description A message; `cut`: there is more of it.
+         */
+        ShownText: {
+            /** Content */
+            content: string;
+            /** Cut */
+            cut: boolean;
+            /** Role */
+            role: string;
         };
         /**
          * ShownTool
@@ -7225,6 +7402,59 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["StageRecord"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_import_choices: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImportChoices"];
+                };
+            };
+        };
+    };
+    preview_import: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ImportFile"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImportPreview"];
                 };
             };
             /** @description Validation Error */
