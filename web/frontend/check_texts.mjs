@@ -28,7 +28,20 @@ const words = (text) => text.match(/\p{L}[\p{L}'’-]*/gu) ?? [];
 function isText(text) {
   const bare = text.trim();
   if (NAMES.test(bare) || /^[/.#@]|^https?:|var\(--|^\d+(px|em|rem|%)|calc\(|^[\w-]+\/[\w.+-]+(;|$)/.test(bare)) return false;
-  return /^\p{Lu}[\p{Ll}’'-]+[.:…]?$/u.test(bare) || /\p{L}{2,}[,;:.)]*\s+[(]?\p{L}{2,}/u.test(bare);
+  return /^\p{Lu}[\p{Ll}’'-]+[.:…]?$/u.test(bare) || /\p{L}{2,}(['’]\p{L})?[,;:.)]*\s+[(]?\p{L}{2,}/u.test(bare) || /^\d+ \p{L}{3,}/u.test(bare);
+}
+
+/** Whether a string is shown for its place: among children, or where the other end of a condition is a text. */
+function isShown(node) {
+  if (!/\p{L}{2,}/u.test(node.text)) return false;
+  const isSaid = (other) => (ts.isStringLiteralLike(other) ? isText(other.text) : ts.isCallExpression(other) && other.expression.getText() === "t");
+  let inner = node;
+  for (let outer = node.parent; ; [inner, outer] = [outer, outer.parent]) {
+    if (ts.isConditionalExpression(outer) && outer.condition !== inner) {
+      if (isSaid(outer.whenTrue === inner ? outer.whenFalse : outer.whenTrue)) return true;
+    } else if (ts.isJsxExpression(outer)) return !ts.isJsxAttribute(outer.parent);
+    else if (!ts.isParenthesizedExpression(outer) && !ts.isBinaryExpression(outer)) return false;
+  }
 }
 
 /** Whether a template's fixed parts are: one word beside a value is enough. */
@@ -100,7 +113,7 @@ function textsOf(path) {
     if (ts.isPropertyAssignment(node)) return visit(node.initializer);
     if (ts.isElementAccessExpression(node)) return visit(node.expression);
     if (ts.isStringLiteralLike(node)) {
-      if (isText(node.text)) loose.push({ text: node.text, line: line(node) });
+      if (isText(node.text) || isShown(node)) loose.push({ text: node.text, line: line(node) });
       return;
     }
     if (ts.isTemplateExpression(node)) {

@@ -7,7 +7,9 @@ import { ErrorBoundary } from "../components/ErrorBoundary";
 import { lazyPage } from "../components/lazyPage";
 import { PageWaiting } from "../components/PageWaiting";
 import { Empty } from "../components/States";
+import { t } from "../i18n";
 import { AcceptInvitation } from "../pages/access/AcceptInvitation";
+import { roleName } from "../pages/access/roles";
 import { AREAS, type Area } from "./areas";
 import { SessionGate } from "./SessionGate";
 import { Shell } from "./Shell";
@@ -17,7 +19,7 @@ const PasswordPage = lazyPage(() => import("../pages/access/PasswordPage"));
 /** Every address and its page: an invitation's for anybody, the others for somebody who is signed in. */
 export function App() {
   return (
-    <ErrorBoundary what="This page">
+    <ErrorBoundary what={t("This page")}>
       <Routes>
         <Route path="/invitation" element={<AcceptInvitation />} />
         <Route path="*" element={<Pages />} />
@@ -36,7 +38,7 @@ function AreaFor({ area }: { area: Area }) {
   if (allowed || area.needs !== "records")
     // the others say themselves what they take
     return (
-      <ErrorBoundary what={area.label} at={pathname} onFailure={forget}>
+      <ErrorBoundary what={t(area.label)} at={pathname} onFailure={forget}>
         {/* Of its own, for the navigation to show it: what surrounds all areas goes on showing the area before. */}
         <Suspense fallback={<PageWaiting />}>
           <area.page />
@@ -44,11 +46,11 @@ function AreaFor({ area }: { area: Area }) {
       </ErrorBoundary>
     );
   return (
-    <Empty title={`${area.label} is not for the role ${role}`}>
-      You are signed in as {name}, {role}.{" "}
+    <Empty title={t("{{area}} is not for the role {{role}}", { area: t(area.label), role: roleName(role) })}>
+      {t("You are signed in as {{name}}, {{role}}.", { name, role: roleName(role) })}{" "}
       {role === "annotator"
-        ? "Annotators see their queues alone, so that votes stay blind."
-        : "An admin can change that under Access."}
+        ? t("Annotators see their queues alone, so that votes stay blind.")
+        : t("An admin can change that under Access.")}
     </Empty>
   );
 }
@@ -63,7 +65,7 @@ function Pages() {
             <Route key={area.path} path={`${area.path}/*`} element={<AreaFor key={area.path} area={area} />} />
           ))}
           <Route path="/password" element={<PasswordPage />} />
-          <Route path="*" element={<Empty title="There is no such page">Choose an area at the left.</Empty>} />
+          <Route path="*" element={<Empty title={t("There is no such page")}>{t("Choose an area at the left.")}</Empty>} />
         </Routes>
       </Shell>
     </SessionGate>

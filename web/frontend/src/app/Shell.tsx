@@ -21,9 +21,11 @@ import { NavLink as RouterLink, useLocation } from "react-router";
 import { api } from "../api/client";
 import { LanguageItems } from "../components/LanguageItems";
 import { PageWaiting } from "../components/PageWaiting";
+import { roleName } from "../pages/access/roles";
 import { Undelivered } from "../pages/annotate/Undelivered";
 import { AREAS } from "./areas";
 import { useSession, type Role } from "../api/session";
+import { t } from "../i18n";
 
 /** Navigation at the left, who is signed in at the top, the page beside. */
 export function Shell({ children }: { children: ReactNode }) {
@@ -33,21 +35,17 @@ export function Shell({ children }: { children: ReactNode }) {
   const areas = AREAS.filter((area) => session.permissions.includes(area.needs));
   return (
     <AppShell header={{ height: 44 }} navbar={{ width: 168, breakpoint: "sm", collapsed: { mobile: !opened } }} padding="sm">
-      <a className="skip-link" href="#page">
-        Skip to the page
-      </a>
+      <a className="skip-link" href="#page">{t("Skip to the page")}</a>
       <AppShell.Header>
         <Group h="100%" px="sm" justify="space-between" wrap="nowrap">
           <Group gap="xs" wrap="nowrap">
-            <Burger opened={opened} onClick={toggle} hiddenFrom="sm" size="sm" aria-label="Navigation" />
+            <Burger opened={opened} onClick={toggle} hiddenFrom="sm" size="sm" aria-label={t("Navigation")} />
             <Text fw={700} size="lg" component={RouterLink} to="/" style={{ textDecoration: "none", color: "inherit" }}>
               Assay
             </Text>
             {session.open_access && (
-              <Tooltip label="Started with --open: no accounts, everybody on this machine may do everything">
-                <Badge color="yellow" variant="light" size="sm" tabIndex={0}>
-                  open access
-                </Badge>
+              <Tooltip label={t("Started with --open: no accounts, everybody on this machine may do everything")}>
+                <Badge color="yellow" variant="light" size="sm" tabIndex={0}>{t("open access")}</Badge>
               </Tooltip>
             )}
           </Group>
@@ -57,13 +55,13 @@ export function Shell({ children }: { children: ReactNode }) {
           </Group>
         </Group>
       </AppShell.Header>
-      <AppShell.Navbar p={6} component="nav" aria-label="Areas">
+      <AppShell.Navbar p={6} component="nav" aria-label={t("Areas")}>
         {areas.map((area) => (
           <NavLink
             key={area.path}
             component={RouterLink}
             to={area.path}
-            label={area.label}
+            label={t(area.label)}
             leftSection={<area.icon size={16} stroke={1.6} />}
             active={pathname.startsWith(area.path)}
             onClick={close}
@@ -86,7 +84,7 @@ function ColorSchemeSwitch() {
     <ActionIcon
       variant="subtle"
       color="gray"
-      aria-label={dark ? "Light colours" : "Dark colours"}
+      aria-label={dark ? t("Light colours") : t("Dark colours")}
       onClick={() => setColorScheme(dark ? "light" : "dark")}
     >
       {dark ? <IconSun size={18} /> : <IconMoon size={18} />}
@@ -106,7 +104,7 @@ function PersonMenu({ name, role, accounts }: { name: string; role: Role; accoun
   return (
     <Menu position="bottom-end">
       <Menu.Target>
-        <UnstyledButton aria-label={`Signed in as ${name}, ${role}`}>
+        <UnstyledButton aria-label={t("Signed in as {{name}}, {{role}}", { name, role: roleName(role) })}>
           <Group gap={6} wrap="nowrap">
             <IconUser size={18} stroke={1.6} />
             <Text size="sm" visibleFrom="sm">
@@ -117,18 +115,18 @@ function PersonMenu({ name, role, accounts }: { name: string; role: Role; accoun
       </Menu.Target>
       <Menu.Dropdown>
         <Menu.Label>
-          {name}, {role}
+          {name}, {roleName(role)}
         </Menu.Label>
         {accounts && (
           <Menu.Item leftSection={<IconKey size={16} />} component={RouterLink} to="/password">
-            Change password
+            {t("Change password")}
           </Menu.Item>
         )}
         <Menu.Divider />
         <LanguageItems />
         <Menu.Divider />
         <Menu.Item leftSection={<IconLogout size={16} />} onClick={() => signOut.mutate()}>
-          Sign out
+          {t("Sign out")}
         </Menu.Item>
       </Menu.Dropdown>
     </Menu>

@@ -3,6 +3,7 @@ import type { ComponentType } from "react";
 
 import type { Permission } from "../api/session";
 import { lazyPage } from "../components/lazyPage";
+import { textKey } from "../i18n";
 
 /** One entry of the navigation. Its page is loaded when it is first opened, and takes every address below `path`. */
 export interface Area {
@@ -14,10 +15,10 @@ export interface Area {
 }
 
 export const AREAS: Area[] = [
-  { path: "/annotate", label: "Annotate", icon: IconThumbUp, needs: "queues", page: lazyPage(() => import("../pages/annotate/AnnotatePage")) },
-  { path: "/curate", label: "Curate", icon: IconFilter, needs: "records", page: lazyPage(() => import("../pages/curate/CuratePage")) },
-  { path: "/data", label: "Data", icon: IconDatabase, needs: "records", page: lazyPage(() => import("../pages/data/DataPage")) },
-  { path: "/rewards", label: "Rewards", icon: IconCoin, needs: "records", page: lazyPage(() => import("../pages/rewards/RewardsPage")) },
-  { path: "/runs", label: "Runs", icon: IconChartLine, needs: "records", page: lazyPage(() => import("../pages/runs/RunsPage")) },
-  { path: "/access", label: "Access", icon: IconUsers, needs: "administer", page: lazyPage(() => import("../pages/access/AccessPage")) },
+  { path: "/annotate", label: textKey("Annotate"), icon: IconThumbUp, needs: "queues", page: lazyPage(() => import("../pages/annotate/AnnotatePage")) },
+  { path: "/curate", label: textKey("Curate"), icon: IconFilter, needs: "records", page: lazyPage(() => import("../pages/curate/CuratePage")) },
+  { path: "/data", label: textKey("Data"), icon: IconDatabase, needs: "records", page: lazyPage(() => import("../pages/data/DataPage")) },
+  { path: "/rewards", label: textKey("Rewards"), icon: IconCoin, needs: "records", page: lazyPage(() => import("../pages/rewards/RewardsPage")) },
+  { path: "/runs", label: textKey("Runs"), icon: IconChartLine, needs: "records", page: lazyPage(() => import("../pages/runs/RunsPage")) },
+  { path: "/access", label: textKey("Access"), icon: IconUsers, needs: "administer", page: lazyPage(() => import("../pages/access/AccessPage")) },
 ];

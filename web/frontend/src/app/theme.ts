@@ -1,5 +1,7 @@
 import { createTheme, defaultVariantColorsResolver, type CSSVariablesResolver } from "@mantine/core";
 
+import { t } from "../i18n";
+
 /** Calm and dense: small controls, one accent, numbers that line up. */
 export const theme = createTheme({
   primaryColor: "teal",
@@ -26,8 +28,8 @@ export const theme = createTheme({
     Textarea: { defaultProps: { size: "xs" } },
     SegmentedControl: { defaultProps: { size: "xs" } },
     PasswordInput: { defaultProps: { size: "xs" } },
-    Notification: { defaultProps: { closeButtonProps: { "aria-label": "Close" } } },
-    Modal: { defaultProps: { closeButtonProps: { "aria-label": "Close" } } },
+    Notification: { defaultProps: () => ({ closeButtonProps: { "aria-label": t("Close") } }) },
+    Modal: { defaultProps: () => ({ closeButtonProps: { "aria-label": t("Close") } }) },
     Table: { defaultProps: { verticalSpacing: 4, horizontalSpacing: "xs" } },
   },
 });

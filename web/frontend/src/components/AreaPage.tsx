@@ -2,6 +2,7 @@ import { Stack, Title } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Navigate, Route, Routes } from "react-router";
 
+import { t } from "../i18n";
 import { AreaTabs } from "./AreaTabs";
 import { Empty } from "./States";
 
@@ -26,7 +27,7 @@ export function AreaPage({
         <Routes>
           <Route index element={<Navigate to={`${path}/${parts[0].value}`} replace />} />
           {children}
-          <Route path="*" element={<Empty title="There is no such page">Choose a part above.</Empty>} />
+          <Route path="*" element={<Empty title={t("There is no such page")}>{t("Choose a part above.")}</Empty>} />
         </Routes>
       </AreaTabs>
     </Stack>

@@ -3,6 +3,7 @@ import "./ChartFigure.css";
 import { Group, Switch, Text } from "@mantine/core";
 import { useId, useState, type ReactNode } from "react";
 
+import { t } from "../i18n";
 import { Wide } from "./Wide";
 
 /**
@@ -38,14 +39,14 @@ export function ChartFigure({
         </Text>
         <Switch
           size="xs"
-          label="Table"
-          aria-label={`Table of: ${title}`}
+          label={t("Table")}
+          aria-label={t("Table of: {{title}}", { title })}
           checked={asTable}
           onChange={(event) => setAsTable(event.currentTarget.checked)}
           style={{ flexShrink: 0 }}
         />
       </Group>
-      {asTable ? <Wide label={`Table of ${title}`}>{table}</Wide> : chart}
+      {asTable ? <Wide label={t("Table of {{title}}", { title })}>{table}</Wide> : chart}
     </figure>
   );
 }

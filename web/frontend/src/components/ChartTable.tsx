@@ -1,5 +1,6 @@
 import { ScrollArea, Table } from "@mantine/core";
 
+import { t } from "../i18n";
 import { formatNumber, spread, type Aligned, type ChartSeries } from "./chartData";
 
 const MOST = 200;
@@ -16,7 +17,7 @@ interface ChartTableProps {
 export function ChartTable({ title, series, found: points, share, xLabel }: ChartTableProps) {
   const xs = points.data[0] ?? [];
   return (
-    <ScrollArea h={214} viewportProps={{ tabIndex: 0, role: "group", "aria-label": `${title}, numbers` }}>
+    <ScrollArea h={214} viewportProps={{ tabIndex: 0, role: "group", "aria-label": t("{{title}}, numbers", { title }) }}>
       <Table stickyHeader captionSide="bottom">
         <Table.Thead>
           <Table.Tr>
@@ -40,7 +41,7 @@ export function ChartTable({ title, series, found: points, share, xLabel }: Char
               </Table.Tr>
             ))}
         </Table.Tbody>
-        {xs.length > MOST && <Table.Caption>{`${MOST} of ${xs.length} points.`}</Table.Caption>}
+        {xs.length > MOST && <Table.Caption>{t("{{most}} of {{xs}} points.", { most: MOST, xs: xs.length })}</Table.Caption>}
       </Table>
     </ScrollArea>
   );

@@ -1,6 +1,7 @@
 import { Button, Group, Stack } from "@mantine/core";
 import { Component, type ReactNode } from "react";
 
+import { t } from "../i18n";
 import { Failure } from "./States";
 
 interface ErrorBoundaryProps {
@@ -39,13 +40,13 @@ export class ErrorBoundary extends Component<ErrorBoundaryProps, ErrorBoundarySt
     const message = this.state.error instanceof Error ? this.state.error.message : String(this.state.error);
     return (
       <Stack gap="sm">
-        <Failure error={new Error(`${this.props.what} cannot be shown: ${message}`)} />
+        <Failure error={new Error(t("{{what}} cannot be shown: {{message}}", { what: this.props.what, message }))} />
         <Group gap="xs">
           <Button variant="light" onClick={() => this.setState({ error: null, failed: false })}>
-            Try again
+            {t("Try again")}
           </Button>
           <Button variant="subtle" color="gray" onClick={() => window.location.reload()}>
-            Reload the page
+            {t("Reload the page")}
           </Button>
         </Group>
       </Stack>

@@ -6,6 +6,7 @@ import { IconChartLine, IconTable } from "@tabler/icons-react";
 import { useEffect, useId, useMemo, useRef, useState } from "react";
 import uPlot from "uplot";
 
+import { t } from "../i18n";
 import { ChartTable } from "./ChartTable";
 import { aligned, labels, formatNumber, summary, type Aligned, type ChartSeries } from "./chartData";
 
@@ -62,12 +63,12 @@ export function LiveChart({ title, series, unit = "", share = false, note = "", 
             </Text>
           )}
         </Text>
-        <Tooltip label={asTable ? "Curves" : "Numbers"}>
+        <Tooltip label={asTable ? t("Curves") : t("Numbers")}>
           <ActionIcon
             variant="subtle"
             color="gray"
             size="sm"
-            aria-label={`${title}: ${asTable ? "curves" : "table of numbers"}`}
+            aria-label={`${title}: ${asTable ? t("curves") : t("table of numbers")}`}
             aria-pressed={asTable}
             onClick={() => setAsTable(!asTable)}
           >
@@ -113,7 +114,7 @@ export function LiveChart({ title, series, unit = "", share = false, note = "", 
       )}
       {moments.filter(({ ordinary }) => ordinary !== true).map((moment) => (
         <Text key={`${moment.x} ${moment.text}`} size="xs" c={scheme === "dark" ? "red.3" : "red.9"}>
-          Step {formatNumber(moment.x)}: {moment.text}.
+          {t("Step {{x}}: {{moment}}.", { x: formatNumber(moment.x), moment: moment.text })}
         </Text>
       ))}
       {note !== "" && (

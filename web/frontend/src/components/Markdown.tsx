@@ -5,6 +5,7 @@ import ReactMarkdown, { type Components, type Options } from "react-markdown";
 import remarkGfm from "remark-gfm";
 import remarkMath from "remark-math";
 
+import { t } from "../i18n";
 import { delimited } from "./maths";
 import { useTextDrawing } from "./textDrawing";
 
@@ -43,7 +44,8 @@ const COMPONENTS: Components = {
   img: ({ src, alt }) =>
     typeof src === "string" ? (
       <a href={src} target="_blank" rel="noopener noreferrer nofollow">
-        image{alt ? `: ${alt}` : ""}
+        {t("image")}
+        {alt ? `: ${alt}` : ""}
       </a>
     ) : (
       alt
@@ -59,7 +61,7 @@ const COMPONENTS: Components = {
   pre: ({ children }) => <pre tabIndex={0}>{children}</pre>,
   table: ({ children }) => (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable to be scrolled
-    <div className="markdown-table" tabIndex={0} role="group" aria-label="Table">
+    <div className="markdown-table" tabIndex={0} role="group" aria-label={t("Table")}>
       <table>{children}</table>
     </div>
   ),

@@ -5,8 +5,8 @@ import { IconPhoto, IconTool } from "@tabler/icons-react";
 import { createContext, useContext, useState, type ReactNode } from "react";
 
 import type { Schemas } from "../api/client";
-import { counted } from "../format/count";
 import { indented } from "../format/jsonText";
+import { t } from "../i18n";
 import { Markdown } from "./Markdown";
 
 export type Part = Exclude<Schemas["ShownMessage"]["content"], string>[number];
@@ -47,7 +47,7 @@ export function ResponseTurns({ text, turns, plain }: { text: string; turns: Tur
 }
 
 function Words({ text, plain }: { text: string; plain: boolean }) {
-  if (text.trim() === "") return <span className="dim message-empty">(empty)</span>;
+  if (text.trim() === "") return <span className="dim message-empty">{t("(empty)")}</span>;
   return plain ? <div className="message-plain">{text}</div> : <Markdown text={text} />;
 }
 
@@ -64,7 +64,7 @@ function Shown({ part, plain, called }: ShownProps): ReactNode {
       return <Words text={part.text} plain={plain} />;
     case "thinking":
       return (
-        <Folded title="Thinking" note={counted(part.text.split(/\s+/).filter(Boolean).length, "word")}>
+        <Folded title={t("Thinking")} note={t("{{count}} words", { count: part.text.split(/\s+/).filter(Boolean).length })}>
           <Words text={part.text} plain={plain} />
         </Folded>
       );
@@ -72,20 +72,20 @@ function Shown({ part, plain, called }: ShownProps): ReactNode {
       return <Picture key={part.content_hash} image={part} />;
     case "tool_definition":
       return (
-        <Folded title={`Tool ${part.name}`} note={part.description}>
-          {part.parameters === undefined ? <span className="dim">no parameters</span> : <Written text={part.parameters} />}
+        <Folded title={t("Tool {{name}}", { name: part.name })} note={part.description}>
+          {part.parameters === undefined ? <span className="dim">{t("no parameters")}</span> : <Written text={part.parameters} />}
         </Folded>
       );
     case "tool_call":
       return (
-        <Tool label={`Calls ${part.name}`} id={part.call_id}>
+        <Tool label={t("Calls {{name}}", { name: part.name })} id={part.call_id}>
           <Written text={part.arguments} />
         </Tool>
       );
     case "tool_result": {
       const name = part.name ?? (part.call_id === undefined ? undefined : called.get(part.call_id));
       return (
-        <Tool label={name === undefined ? "Result" : `Result of ${name}`} id={part.call_id}>
+        <Tool label={name === undefined ? t("Result") : t("Result of {{name}}", { name })} id={part.call_id}>
           <Written text={part.content} />
         </Tool>
       );
@@ -96,7 +96,7 @@ function Shown({ part, plain, called }: ShownProps): ReactNode {
 /** What programs write: JSON in lines, anything else as it stands. */
 function Written({ text }: { text: string }) {
   // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable to be scrolled
-  return text === "" ? <span className="dim">(empty)</span> : <pre tabIndex={0}>{indented(text) ?? text}</pre>;
+  return text === "" ? <span className="dim">{t("(empty)")}</span> : <pre tabIndex={0}>{indented(text) ?? text}</pre>;
 }
 
 function Folded({ title, note, children }: { title: string; note?: string; children: ReactNode }) {
@@ -136,21 +136,21 @@ function Picture({ image }: { image: Schemas["ShownImage"] }) {
         <IconPhoto size={14} aria-hidden />
         {hash !== undefined ? (
           <span>
-            Image {hash.slice(0, 12)} ({image.media_type ?? "of unknown type"}) cannot be shown here
+            {t("Image {{hash}} ({{media_type}}) cannot be shown here", { hash: hash.slice(0, 12), media_type: image.media_type ?? t("of unknown type") })}
           </span>
         ) : /^https?:\/\//.test(url) ? (
           <a href={url} target="_blank" rel="noopener noreferrer nofollow">
-            Image, not fetched: {url}
+            {t("Image, not fetched: {{url}}", { url })}
           </a>
         ) : (
-          <span>Image, not fetched: {url}</span>
+          <span>{t("Image, not fetched: {{url}}", { url })}</span>
         )}
       </div>
     );
   }
   return (
     <a className="message-image" href={address(hash)} target="_blank" rel="noopener noreferrer">
-      <img src={address(hash)} alt={`Attachment ${hash.slice(0, 12)}`} onError={() => setFailed(true)} />
+      <img src={address(hash)} alt={t("Attachment {{hash}}", { hash: hash.slice(0, 12) })} onError={() => setFailed(true)} />
     </a>
   );
 }

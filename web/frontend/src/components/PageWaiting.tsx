@@ -1,6 +1,7 @@
 import { Text } from "@mantine/core";
 import { useEffect, useState } from "react";
 
+import { t } from "../i18n";
 import { Waiting } from "./States";
 
 const SOON_MS = 2000;
@@ -17,7 +18,7 @@ export function PageWaiting() {
       <Waiting />
       {long && (
         <Text size="sm" className="dim" ta="center">
-          Still loading. If the server is away, this goes on by itself when it is back.
+          {t("Still loading. If the server is away, this goes on by itself when it is back.")}
         </Text>
       )}
     </>

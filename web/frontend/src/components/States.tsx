@@ -3,9 +3,10 @@ import { IconAlertTriangle, IconClockPause } from "@tabler/icons-react";
 import type { ReactNode } from "react";
 
 import { Problem } from "../api/problems";
+import { t } from "../i18n";
 
 /** Something is on its way. */
-export function Waiting({ what = "Loading" }: { what?: string }) {
+export function Waiting({ what = t("Loading") }: { what?: string }) {
   return (
     <Center p="xl" role="status" aria-label={what}>
       <Loader size="sm" />
@@ -16,16 +17,16 @@ export function Waiting({ what = "Loading" }: { what?: string }) {
 /** What went wrong, in the server's words; what passes by itself is said more calmly. */
 export function Failure({ error }: { error: unknown }) {
   const passing = error instanceof Problem && error.passing;
-  const message = error instanceof Error ? error.message : "something went wrong";
+  const message = error instanceof Error ? error.message : t("something went wrong");
   return (
     <Alert
       color={passing ? "yellow" : "red"}
       icon={passing ? <IconClockPause size={18} /> : <IconAlertTriangle size={18} />}
-      title={passing ? "Not at the moment" : "That did not work"}
+      title={passing ? t("Not at the moment") : t("That did not work")}
       role={passing ? "status" : "alert"}
     >
       {message}
-      {passing && <Text size="sm">Trying again by itself.</Text>}
+      {passing && <Text size="sm">{t("Trying again by itself.")}</Text>}
     </Alert>
   );
 }

@@ -2,7 +2,7 @@ import uPlot from "uplot";
 import { minus } from "../format/figure";
 import { NONE } from "../format/none";
 import { percent } from "../format/percent";
-import { numberText } from "../i18n";
+import { numberText, t } from "../i18n";
 
 /** One curve, with its own places along the axis, and the bounds of its band. */
 export interface ChartSeries {
@@ -50,11 +50,11 @@ export function summary(title: string, series: ChartSeries[], share: boolean, xL
   const columns = series.map((one) => {
     const first = one.y.findIndex((value) => value !== null);
     const last = one.y.findLastIndex((value) => value !== null);
-    if (first < 0) return `${one.name}: nothing yet`;
-    const from = `${formatNumber(one.y[first], share)} at ${formatNumber(one.x[first])}`;
-    return `${one.name}: ${first === last ? from : `from ${from} to ${formatNumber(one.y[last], share)} at ${formatNumber(one.x[last])}`}`;
+    if (first < 0) return t("{{name}}: nothing yet", { name: one.name });
+    const from = t("{{y}} at {{x}}", { y: formatNumber(one.y[first], share), x: formatNumber(one.x[first]) });
+    return `${one.name}: ${first === last ? from : t("from {{from}} to {{y}} at {{x}}", { from, y: formatNumber(one.y[last], share), x: formatNumber(one.x[last]) })}`;
   });
-  return `${title} by ${xLabel}. ${columns.join(". ")}.`;
+  return t("{{title}} by {{xLabel}}. {{columns}}.", { title, xLabel, columns: columns.join(". ") });
 }
 
 /** At most `most` numbers from 0 to count - 1, evenly spread, the first and the last among them. */

@@ -1,3 +1,4 @@
+import { t } from "../i18n";
 import { fixed } from "./figure";
 import { NONE } from "./none";
 
@@ -7,6 +8,6 @@ export function duration(seconds: number | null | undefined): string {
   if (seconds < 9.95) return `${fixed(seconds, 1)} s`;
   const total = Math.round(seconds);
   if (total < 60) return `${total} s`;
-  if (total < 3600) return `${Math.floor(total / 60)} min ${total % 60} s`;
-  return `${Math.floor(total / 3600)} h ${Math.floor((total % 3600) / 60)} min`;
+  if (total < 3600) return t("{{minutes}} min {{seconds}} s", { minutes: Math.floor(total / 60), seconds: total % 60 });
+  return t("{{hours}} h {{minutes}} min", { hours: Math.floor(total / 3600), minutes: Math.floor((total % 3600) / 60) });
 }

@@ -1,4 +1,4 @@
-import { numberText } from "../i18n";
+import { numberText, t } from "../i18n";
 import { NONE } from "./none";
 
 /** A number's text with a true minus before it. */
@@ -23,10 +23,10 @@ export function signed(value: number, digits = 3): string {
 
 /** An interval by its ends. */
 export function interval(low: number | null | undefined, high: number | null | undefined, digits = 3): string {
-  return low == null || high == null ? NONE : `${figure(low, digits)} to ${figure(high, digits)}`;
+  return low == null || high == null ? NONE : t("{{low}} to {{high}}", { low: figure(low, digits), high: figure(high, digits) });
 }
 
 /** The interval of a figure that has one; fewer than ten prompts leave it undetermined. */
 export function determined(low: number | null, high: number | null, digits = 3): string {
-  return low === null || high === null ? "undetermined: few or all alike" : interval(low, high, digits);
+  return low === null || high === null ? t("undetermined: few or all alike") : interval(low, high, digits);
 }

@@ -5,9 +5,10 @@ import { Link, useLocation, useNavigate } from "react-router";
 
 import { api, body } from "../../api/client";
 import { Failure, Waiting } from "../../components/States";
+import { t } from "../../i18n";
 import { NewPassword, passwordProblem } from "./NewPassword";
 import { PasswordAgain } from "./PasswordAgain";
-import { mayDo } from "./roles";
+import { mayDo, roleName } from "./roles";
 
 /**
  * What an invitation's link opens: the account is made here, or gets its new password. The token is the address's
@@ -43,31 +44,29 @@ export function AcceptInvitation() {
   return (
     <Center mih="100vh" p="md" component="main">
       <Paper withBorder p="lg" w={400}>
-        {data === undefined && !error && <Waiting what="The invitation is loading" />}
+        {data === undefined && !error && <Waiting what={t("The invitation is loading")} />}
         {data === undefined && error && (
           <Stack gap="sm">
             <Title order={1}>Assay</Title>
-            <Alert color="yellow" title="This link cannot be used" role="alert">
+            <Alert color="yellow" title={t("This link cannot be used")} role="alert">
               {error.message}
             </Alert>
-            <Anchor component={Link} to="/" size="sm">
-              Sign in
-            </Anchor>
+            <Anchor component={Link} to="/" size="sm">{t("Sign in")}</Anchor>
           </Stack>
         )}
         {data !== undefined && (
           <form onSubmit={submit}>
             <Stack gap="sm">
-              <Title order={1}>{data.name === null ? "Make your account" : "Set a new password"}</Title>
+              <Title order={1}>{data.name === null ? t("Make your account") : t("Set a new password")}</Title>
               <Text size="sm" className="dim">
                 {data.name === null
-                  ? `You were invited as ${data.role}: you may ${mayDo(data.role)}. Your votes are kept under your name.`
-                  : `For the account ${data.name}. Its sessions end, wherever they are.`}
+                  ? t("You were invited as {{role}}: you may {{do}}. Your votes are kept under your name.", { role: roleName(data.role), do: mayDo(data.role) })
+                  : t("For the account {{name}}. Its sessions end, wherever they are.", { name: data.name })}
               </Text>
               {data.name === null ? (
                 <TextInput
-                  label="Name"
-                  description="How you sign in, and how others see your votes"
+                  label={t("Name")}
+                  description={t("How you sign in, and how others see your votes")}
                   required
                   maxLength={100}
                   autoComplete="username"
@@ -83,7 +82,7 @@ export function AcceptInvitation() {
               <PasswordAgain password={password} again={again} onChange={setAgain} />
               {accept.error !== null && <Failure error={accept.error} />}
               <Button type="submit" size="sm" loading={accept.isPending} disabled={whose.trim() === "" || problem !== null}>
-                {data.name === null ? "Make the account" : "Set the password"}
+                {data.name === null ? t("Make the account") : t("Set the password")}
               </Button>
             </Stack>
           </form>

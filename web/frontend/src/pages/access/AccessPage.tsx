@@ -1,13 +1,16 @@
 import { Alert, Anchor, Stack, Tabs, Title } from "@mantine/core";
 import { IconFolder, IconHistory, IconInfoCircle, IconMail, IconUsers } from "@tabler/icons-react";
+import { Trans } from "react-i18next";
 import { Link, Navigate, Route, Routes, useLocation, useNavigate } from "react-router";
 
 import { useAllows, useSession } from "../../api/session";
 import { Empty } from "../../components/States";
+import { t } from "../../i18n";
 import { Accounts } from "./Accounts";
 import { AuditLog } from "./AuditLog";
 import { Invitations } from "./Invitations";
 import { Projects } from "./Projects";
+import { roleName } from "./roles";
 
 /** The area Access: accounts, projects, invitations, the audit log. */
 export default function AccessPage() {
@@ -18,39 +21,33 @@ export default function AccessPage() {
   if (!admin)
     return (
       <Stack gap="sm">
-        <Title order={1}>Access</Title>
-        <Empty title="Accounts are the administrators' business">
-          You are here as {role}: ask one of them for another role, or for an invitation for somebody else. Your own{" "}
-          <Anchor component={Link} to="/password" size="sm" underline="always">
-            password
-          </Anchor>{" "}
-          you set yourself.
+        <Title order={1}>{t("Access")}</Title>
+        <Empty title={t("Accounts are the administrators' business")}>
+          <Trans
+            i18nKey={"You are here as {{role}}: ask one of them for another role, or for an invitation for somebody else. Your own <a>password</a> you set yourself."}
+            values={{ role: roleName(role) }}
+            components={{ a: <Anchor component={Link} to="/password" size="sm" underline="always" /> }}
+          />
         </Empty>
       </Stack>
     );
   return (
     <Stack gap="sm">
-      <Title order={1}>Access</Title>
+      <Title order={1}>{t("Access")}</Title>
       {open && (
-        <Alert color="yellow" icon={<IconInfoCircle size={18} />} title="This server runs without accounts">
-          It was started with --open: everybody on this machine may do everything, under the name they give. Accounts are
-          managed on a server that was started without it, or with <code>assay account</code>.
+        <Alert color="yellow" icon={<IconInfoCircle size={18} />} title={t("This server runs without accounts")}>
+          <Trans
+            i18nKey="It was started with --open: everybody on this machine may do everything, under the name they give. Accounts are managed on a server that was started without it, or with <code>assay account</code>."
+            components={{ code: <code /> }}
+          />
         </Alert>
       )}
       <Tabs value={chosen} onChange={(tab) => navigate(`/access/${tab}`)} keepMounted={false}>
         <Tabs.List>
-          <Tabs.Tab value="accounts" leftSection={<IconUsers size={15} />}>
-            Accounts
-          </Tabs.Tab>
-          <Tabs.Tab value="projects" leftSection={<IconFolder size={15} />}>
-            Projects
-          </Tabs.Tab>
-          <Tabs.Tab value="invitations" leftSection={<IconMail size={15} />}>
-            Invitations
-          </Tabs.Tab>
-          <Tabs.Tab value="audit" leftSection={<IconHistory size={15} />}>
-            Audit log
-          </Tabs.Tab>
+          <Tabs.Tab value="accounts" leftSection={<IconUsers size={15} />}>{t("Accounts")}</Tabs.Tab>
+          <Tabs.Tab value="projects" leftSection={<IconFolder size={15} />}>{t("Projects")}</Tabs.Tab>
+          <Tabs.Tab value="invitations" leftSection={<IconMail size={15} />}>{t("Invitations")}</Tabs.Tab>
+          <Tabs.Tab value="audit" leftSection={<IconHistory size={15} />}>{t("Audit log")}</Tabs.Tab>
         </Tabs.List>
         <Tabs.Panel value={chosen} pt="sm">
           <Routes>

@@ -7,9 +7,10 @@ import { api, body, type Schemas } from "../../api/client";
 import { useSession, type Role } from "../../api/session";
 import { Empty, Failure, Waiting } from "../../components/States";
 import { moment } from "../../format/moment";
+import { t } from "../../i18n";
 import { DisableDialog } from "./DisableDialog";
 import { LinkDialog } from "./LinkDialog";
-import { ROLES } from "./roles";
+import { roleChoices } from "./roles";
 
 type Account = Schemas["Account"];
 type Change = { name: string } & Schemas["AccountChange"];
@@ -37,26 +38,26 @@ export function Accounts({ managed }: { managed: boolean }) {
       await queries.invalidateQueries({ queryKey: ["invitations"] });
     },
   });
-  if (data === undefined) return error ? <Failure error={error} /> : <Waiting what="Accounts are loading" />;
+  if (data === undefined) return error ? <Failure error={error} /> : <Waiting what={t("Accounts are loading")} />;
   if (data.accounts.length === 0)
     return (
-      <Empty title="No accounts">
-        Start the server without --open: it prints a link by which the first administrator makes an account.
+      <Empty title={t("No accounts")}>
+        {t("Start the server without --open: it prints a link by which the first administrator makes an account.")}
       </Empty>
     );
   const failed = change.error ?? renew.error;
   return (
     <Stack gap="sm">
       {failed !== null && <Failure error={failed} />}
-      <ScrollArea type="auto" offsetScrollbars="x" viewportProps={{ tabIndex: 0, "aria-label": "Accounts" }}>
+      <ScrollArea type="auto" offsetScrollbars="x" viewportProps={{ tabIndex: 0, "aria-label": t("Accounts") }}>
         <Table className="panel" miw={640}>
           <Table.Thead>
             <Table.Tr>
-              <Table.Th>Name</Table.Th>
-              <Table.Th w={140}>Role</Table.Th>
-              <Table.Th>Last seen</Table.Th>
-              <Table.Th>Account since</Table.Th>
-              <Table.Th w={40} aria-label="Actions" />
+              <Table.Th>{t("Name")}</Table.Th>
+              <Table.Th w={140}>{t("Role")}</Table.Th>
+              <Table.Th>{t("Last seen")}</Table.Th>
+              <Table.Th>{t("Account since")}</Table.Th>
+              <Table.Th w={40} aria-label={t("Actions")} />
             </Table.Tr>
           </Table.Thead>
           <Table.Tbody>
@@ -107,36 +108,36 @@ function AccountRow({ account, managed, onRole, onEnable, onDisable, onRenew }: 
       </Table.Td>
       <Table.Td>
         <Select
-          aria-label={`Role of ${account.name}`}
-          data={ROLES}
+          aria-label={t("Role of {{name}}", { name: account.name })}
+          data={roleChoices()}
           value={account.role}
           disabled={!managed || account.disabled}
           allowDeselect={false}
           onChange={(role) => role !== null && onRole(role as Role)}
         />
       </Table.Td>
-      <Table.Td>{account.seen_at === null ? <span className="dim">never</span> : moment(account.seen_at)}</Table.Td>
+      <Table.Td>{account.seen_at === null ? <span className="dim">{t("never")}</span> : moment(account.seen_at)}</Table.Td>
       <Table.Td>
-        {moment(account.created_at)} <span className="dim">by {account.created_by}</span>
+        {moment(account.created_at)} <span className="dim">{t("by {{created_by}}", { created_by: account.created_by })}</span>
       </Table.Td>
       <Table.Td>
         <Menu position="bottom-end" disabled={!managed}>
           <Menu.Target>
-            <ActionIcon variant="subtle" color="gray" aria-label={`More of ${account.name}`} disabled={!managed}>
+            <ActionIcon variant="subtle" color="gray" aria-label={t("More of {{name}}", { name: account.name })} disabled={!managed}>
               <IconDots size={16} />
             </ActionIcon>
           </Menu.Target>
           <Menu.Dropdown>
             <Menu.Item leftSection={<IconKey size={15} />} onClick={onRenew} disabled={account.disabled}>
-              Link for a new password
+              {t("Link for a new password")}
             </Menu.Item>
             {account.disabled ? (
               <Menu.Item leftSection={<IconUserCheck size={15} />} onClick={onEnable}>
-                Enable
+                {t("Enable")}
               </Menu.Item>
             ) : (
               <Menu.Item leftSection={<IconUserOff size={15} />} onClick={onDisable}>
-                Disable
+                {t("Disable")}
               </Menu.Item>
             )}
           </Menu.Dropdown>

@@ -7,8 +7,10 @@ import { useSearchParams } from "react-router";
 import { api, body } from "../../api/client";
 import { Empty, Failure, Waiting } from "../../components/States";
 import { instant } from "../../format/moment";
+import { t } from "../../i18n";
 
-const NOBODY = "(nobody signed in)";
+/** Stands for the empty name among the choices. */
+const NOBODY = "\u0000";
 
 /** Who changed what, when, from where; newest first. The filter is in the address. */
 export function AuditLog() {
@@ -50,21 +52,21 @@ export function AuditLog() {
     <Stack gap="sm">
       <Group gap="sm" align="end">
         <Select
-          label="Whose changes"
-          placeholder="Everybody's"
+          label={t("Whose changes")}
+          placeholder={t("Everybody's")}
           clearable
-          clearButtonProps={{ "aria-label": "Everybody's changes" }}
+          clearButtonProps={{ "aria-label": t("Everybody's changes") }}
           searchable
-          data={(names?.persons ?? []).map((name) => ({ value: name || NOBODY, label: name || NOBODY }))}
+          data={(names?.persons ?? []).map((name) => ({ value: name || NOBODY, label: name || t("(nobody signed in)") }))}
           value={by === "" ? NOBODY : by}
           onChange={(value) => choose("by", value === NOBODY ? "" : value)}
           w={190}
         />
         <Select
-          label="Change"
-          placeholder="Every change"
+          label={t("Change")}
+          placeholder={t("Every change")}
           clearable
-          clearButtonProps={{ "aria-label": "Every change" }}
+          clearButtonProps={{ "aria-label": t("Every change") }}
           searchable
           data={(names?.actions ?? []).map((name) => ({ value: name, label: inWords(name) }))}
           value={action}
@@ -73,28 +75,28 @@ export function AuditLog() {
         />
         <SubjectFilter given={subject} onChange={(value) => choose("subject", value)} />
       </Group>
-      {data === undefined && (error ? <Failure error={error} /> : <Waiting what="The log is loading" />)}
+      {data === undefined && (error ? <Failure error={error} /> : <Waiting what={t("The log is loading")} />)}
       {data !== undefined && lines.length === 0 && (
-        <Empty title="No such change">Nothing in the log is as the filter asks.</Empty>
+        <Empty title={t("No such change")}>{t("Nothing in the log is as the filter asks.")}</Empty>
       )}
       {lines.length > 0 && (
-        <ScrollArea type="auto" offsetScrollbars="x" viewportProps={{ tabIndex: 0, "aria-label": "Audit log" }}>
+        <ScrollArea type="auto" offsetScrollbars="x" viewportProps={{ tabIndex: 0, "aria-label": t("Audit log") }}>
           <Table className="panel" miw={760}>
             <Table.Thead>
               <Table.Tr>
-                <Table.Th>When</Table.Th>
-                <Table.Th>Who</Table.Th>
-                <Table.Th>What</Table.Th>
-                <Table.Th>To what</Table.Th>
-                <Table.Th>More</Table.Th>
-                <Table.Th>From</Table.Th>
+                <Table.Th>{t("When")}</Table.Th>
+                <Table.Th>{t("Who")}</Table.Th>
+                <Table.Th>{t("What")}</Table.Th>
+                <Table.Th>{t("To what")}</Table.Th>
+                <Table.Th>{t("More")}</Table.Th>
+                <Table.Th>{t("From")}</Table.Th>
               </Table.Tr>
             </Table.Thead>
             <Table.Tbody>
               {lines.map((line) => (
                 <Table.Tr key={line.id}>
                   <Table.Td style={{ whiteSpace: "nowrap" }}>{instant(line.at)}</Table.Td>
-                  <Table.Td>{line.person || <span className="dim">nobody signed in</span>}</Table.Td>
+                  <Table.Td>{line.person || <span className="dim">{t("nobody signed in")}</span>}</Table.Td>
                   <Table.Td>{inWords(line.action)}</Table.Td>
                   <Table.Td style={{ wordBreak: "break-word" }}>{line.subject}</Table.Td>
                   <Table.Td className="dim">{detailOf(line.detail)}</Table.Td>
@@ -108,7 +110,7 @@ export function AuditLog() {
       {hasNextPage && (
         <Group justify="center">
           <Button variant="default" loading={isFetchingNextPage} onClick={() => void fetchNextPage()}>
-            Older changes
+            {t("Older changes")}
           </Button>
         </Group>
       )}
@@ -121,8 +123,8 @@ function SubjectFilter({ given: initial, onChange }: { given: string; onChange: 
   const later = useDebouncedCallback(onChange, 300);
   return (
     <TextInput
-      label="To what"
-      placeholder="A part of it"
+      label={t("To what")}
+      placeholder={t("A part of it")}
       value={typed}
       onChange={(event) => {
         setTyped(event.currentTarget.value);
@@ -133,7 +135,7 @@ function SubjectFilter({ given: initial, onChange }: { given: string; onChange: 
   );
 }
 
-/** "cast_vote" as people say it. */
+/** "cast_vote" as people say it; the names are the log's own, in every language. */
 function inWords(action: string): string {
   return action.replaceAll("_", " ");
 }

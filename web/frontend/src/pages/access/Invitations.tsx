@@ -6,8 +6,9 @@ import { api, body, type Schemas } from "../../api/client";
 import type { Role } from "../../api/session";
 import { Empty, Failure, Waiting } from "../../components/States";
 import { moment } from "../../format/moment";
+import { t } from "../../i18n";
 import { LinkDialog } from "./LinkDialog";
-import { mayDo, ROLES } from "./roles";
+import { mayDo, roleChoices, roleName } from "./roles";
 
 type Sent = Schemas["Invitation"];
 
@@ -24,28 +25,28 @@ export function Invitations({ managed }: { managed: boolean }) {
     <Stack gap="sm">
       {managed && <NewInvitation />}
       {withdraw.error !== null && <Failure error={withdraw.error} />}
-      {data === undefined && (error ? <Failure error={error} /> : <Waiting what="Invitations are loading" />)}
-      {data?.invitations.length === 0 && <Empty title="Nobody has been invited">Links that you make are listed here.</Empty>}
+      {data === undefined && (error ? <Failure error={error} /> : <Waiting what={t("Invitations are loading")} />)}
+      {data?.invitations.length === 0 && <Empty title={t("Nobody has been invited")}>{t("Links that you make are listed here.")}</Empty>}
       {data !== undefined && data.invitations.length > 0 && (
-        <ScrollArea type="auto" offsetScrollbars="x" viewportProps={{ tabIndex: 0, "aria-label": "Invitations" }}>
+        <ScrollArea type="auto" offsetScrollbars="x" viewportProps={{ tabIndex: 0, "aria-label": t("Invitations") }}>
           <Table className="panel" miw={600}>
             <Table.Thead>
               <Table.Tr>
-                <Table.Th>For</Table.Th>
-                <Table.Th>State</Table.Th>
-                <Table.Th>Made</Table.Th>
-                <Table.Th w={90} aria-label="Actions" />
+                <Table.Th>{t("For")}</Table.Th>
+                <Table.Th>{t("State")}</Table.Th>
+                <Table.Th>{t("Made")}</Table.Th>
+                <Table.Th w={90} aria-label={t("Actions")} />
               </Table.Tr>
             </Table.Thead>
             <Table.Tbody>
               {data.invitations.map((sent) => (
                 <Table.Tr key={sent.id}>
-                  <Table.Td>{sent.name === null ? `a new ${sent.role}` : `a new password of ${sent.name}`}</Table.Td>
+                  <Table.Td>{sent.name === null ? t("a new account, {{role}}", { role: roleName(sent.role) }) : t("a new password of {{name}}", { name: sent.name })}</Table.Td>
                   <Table.Td>
                     <StateOf sent={sent} />
                   </Table.Td>
                   <Table.Td>
-                    {moment(sent.created_at)} <span className="dim">by {sent.created_by}</span>
+                    {moment(sent.created_at)} <span className="dim">{t("by {{created_by}}", { created_by: sent.created_by })}</span>
                   </Table.Td>
                   <Table.Td>
                     {managed && isOpen(sent) && (
@@ -54,9 +55,9 @@ export function Invitations({ managed }: { managed: boolean }) {
                         color="gray"
                         size="compact-xs"
                         onClick={() => withdraw.mutate(sent.id)}
-                        aria-label={`Withdraw the link of ${moment(sent.created_at)}`}
+                        aria-label={t("Withdraw the link of {{created_at}}", { created_at: moment(sent.created_at) })}
                       >
-                        Withdraw
+                        {t("Withdraw")}
                       </Button>
                     )}
                   </Table.Td>
@@ -87,33 +88,25 @@ function NewInvitation() {
     <Stack className="panel" gap="xs">
       <Group align="end" gap="sm">
         <Select
-          label="Invite somebody as"
-          data={ROLES}
+          label={t("Invite somebody as")}
+          data={roleChoices()}
           value={role}
           allowDeselect={false}
           onChange={(value) => value !== null && setRole(value as Role)}
           w={150}
         />
         <Select
-          label="The link is good for"
-          data={[
-            { value: "1", label: "1 day" },
-            { value: "7", label: "7 days" },
-            { value: "30", label: "30 days" },
-          ]}
+          label={t("The link is good for")}
+          data={[1, 7, 30].map((number) => ({ value: String(number), label: t("{{count}} days", { count: number }) }))}
           value={days}
           allowDeselect={false}
           onChange={(value) => value !== null && setDays(value)}
           w={150}
         />
-        <TextInput label="Project" value={project} onChange={(event) => setProject(event.currentTarget.value)} w={150} />
-        <Button onClick={() => invite.mutate()} loading={invite.isPending}>
-          Make a link
-        </Button>
+        <TextInput label={t("Project")} value={project} onChange={(event) => setProject(event.currentTarget.value)} w={150} />
+        <Button onClick={() => invite.mutate()} loading={invite.isPending}>{t("Make a link")}</Button>
       </Group>
-      <Text size="xs" className="dim">
-        They may {mayDo(role)}.
-      </Text>
+      <Text size="xs" className="dim">{t("They may {{do}}.", { do: mayDo(role) })}</Text>
       {invite.error !== null && <Failure error={invite.error} />}
       <LinkDialog made={created} onClose={() => setMade(null)} />
     </Stack>
@@ -127,17 +120,15 @@ function isOpen(sent: Sent): boolean {
 function StateOf({ sent }: { sent: Sent }) {
   if (sent.used_at !== null)
     return (
-      <>
-        used by {sent.used_by}, {moment(sent.used_at)}
-      </>
+      <>{t("used by {{used_by}}, {{used_at}}", { used_by: sent.used_by, used_at: moment(sent.used_at) })}</>
     );
-  if (!isOpen(sent)) return <span className="dim">expired {moment(sent.expires_at)}</span>;
+  if (!isOpen(sent)) return <span className="dim">{t("expired {{expires_at}}", { expires_at: moment(sent.expires_at) })}</span>;
   return (
     <>
       <Badge size="xs" variant="light">
-        open
+        {t("open")}
       </Badge>{" "}
-      until {moment(sent.expires_at)}
+      {t("until {{moment}}", { moment: moment(sent.expires_at) })}
     </>
   );
 }

@@ -2,23 +2,25 @@ import { Button, CopyButton, Group, Modal, Stack, Text, TextInput } from "@manti
 
 import type { Schemas } from "../../api/client";
 import { moment } from "../../format/moment";
+import { t } from "../../i18n";
+import { roleName } from "./roles";
 
 /** A link that was just made, to be copied: the server keeps only its digest. */
 export function LinkDialog({ made: created, onClose }: { made: Schemas["LinkReply"] | null; onClose: () => void }) {
   const link = created === null ? "" : `${window.location.origin}${created.path}`;
   const invitation = created?.invitation;
   return (
-    <Modal opened={created !== null} onClose={onClose} title="A link, shown this once" size="lg" centered>
+    <Modal opened={created !== null} onClose={onClose} title={t("A link, shown this once")} size="lg" centered>
       <Stack gap="sm">
         <Text size="sm">
           {invitation?.name == null
-            ? `Whoever opens it makes one account with the role ${invitation?.role ?? ""}.`
-            : `Whoever opens it sets a new password for ${invitation.name}; their sessions then end.`}{" "}
-          It is good once, until {moment(invitation?.expires_at ?? 0)}. Send it over a channel that you trust.
+            ? t("Whoever opens it makes one account with the role {{role}}.", { role: invitation ? roleName(invitation.role) : "" })
+            : t("Whoever opens it sets a new password for {{name}}; their sessions then end.", { name: invitation.name })}{" "}
+          {t("It is good once, until {{moment}}. Send it over a channel that you trust.", { moment: moment(invitation?.expires_at ?? 0) })}
         </Text>
         <Group gap="xs" align="end" wrap="nowrap">
           <TextInput
-            label="Link"
+            label={t("Link")}
             value={link}
             readOnly
             flex={1}
@@ -26,7 +28,7 @@ export function LinkDialog({ made: created, onClose }: { made: Schemas["LinkRepl
             data-autofocus
           />
           <CopyButton value={link}>
-            {({ copied, copy }) => <Button onClick={copy}>{copied ? "Copied" : "Copy"}</Button>}
+            {({ copied, copy }) => <Button onClick={copy}>{copied ? t("Copied") : t("Copy")}</Button>}
           </CopyButton>
         </Group>
       </Stack>

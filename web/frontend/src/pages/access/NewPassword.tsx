@@ -1,5 +1,7 @@
 import { PasswordInput } from "@mantine/core";
 
+import { t } from "../../i18n";
+
 const SHORTEST = 10;
 const BESIDE_THE_NAME = 6;
 
@@ -7,9 +9,9 @@ const BESIDE_THE_NAME = 6;
 export function passwordProblem(name: string, password: string, again: string): string | null {
   const folded = password.normalize("NFKC").toLowerCase();
   const account = name.trim().toLowerCase();
-  if ([...folded].length < SHORTEST) return `${SHORTEST} characters or more`;
-  if (account !== "" && [...folded.replaceAll(account, "")].length < BESIDE_THE_NAME) return "It is little more than the name";
-  return password === again ? null : "The two are not the same";
+  if ([...folded].length < SHORTEST) return t("{{shortest}} characters or more", { shortest: SHORTEST });
+  if (account !== "" && [...folded.replaceAll(account, "")].length < BESIDE_THE_NAME) return t("It is little more than the name");
+  return password === again ? null : t("The two are not the same");
 }
 
 interface NewPasswordProps {
@@ -23,8 +25,8 @@ export function NewPassword({ name, password, onChange }: NewPasswordProps) {
   const problem = password === "" ? null : passwordProblem(name, password, password);
   return (
     <PasswordInput
-      label="New password"
-      description={`${SHORTEST} characters or more; a sentence is good`}
+      label={t("New password")}
+      description={t("{{shortest}} characters or more; a sentence is good", { shortest: SHORTEST })}
       required
       autoComplete="new-password"
       value={password}

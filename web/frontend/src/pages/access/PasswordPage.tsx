@@ -6,6 +6,7 @@ import { useState, type FormEvent } from "react";
 import { api } from "../../api/client";
 import { useSession } from "../../api/session";
 import { Empty, Failure } from "../../components/States";
+import { t } from "../../i18n";
 import { NewPassword, passwordProblem } from "./NewPassword";
 import { PasswordAgain } from "./PasswordAgain";
 
@@ -21,11 +22,11 @@ export default function PasswordPage() {
       setCurrent("");
       setPassword("");
       setAgain("");
-      notifications.show({ message: "Your password is changed; your other sessions have ended." });
+      notifications.show({ message: t("Your password is changed; your other sessions have ended.") });
     },
   });
   if (session.open_access)
-    return <Empty title="There are no passwords here">This server was started with --open, without accounts.</Empty>;
+    return <Empty title={t("There are no passwords here")}>{t("This server was started with --open, without accounts.")}</Empty>;
   const problem = passwordProblem(session.name, password, again);
   const submit = (event: FormEvent) => {
     event.preventDefault();
@@ -33,16 +34,14 @@ export default function PasswordPage() {
   };
   return (
     <Stack gap="sm" maw={420}>
-      <Title order={1}>Change your password</Title>
+      <Title order={1}>{t("Change your password")}</Title>
       <Paper withBorder p="md">
         <form onSubmit={submit}>
           <Stack gap="sm">
-            <Text size="sm" className="dim">
-              Your sessions on other machines end; this one stays.
-            </Text>
+            <Text size="sm" className="dim">{t("Your sessions on other machines end; this one stays.")}</Text>
             <input type="text" hidden readOnly autoComplete="username" value={session.name} aria-hidden />
             <PasswordInput
-              label="Password until now"
+              label={t("Password until now")}
               required
               autoComplete="current-password"
               value={current}
@@ -52,7 +51,7 @@ export default function PasswordPage() {
             <PasswordAgain password={password} again={again} onChange={setAgain} />
             {change.error !== null && <Failure error={change.error} />}
             <Button type="submit" loading={change.isPending} disabled={current === "" || problem !== null}>
-              Change the password
+              {t("Change the password")}
             </Button>
           </Stack>
         </form>

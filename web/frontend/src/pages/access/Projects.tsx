@@ -4,6 +4,7 @@ import { useState, type FormEvent } from "react";
 
 import { api, body } from "../../api/client";
 import { Failure, Waiting } from "../../components/States";
+import { t } from "../../i18n";
 
 /** Whose queues each account sees. `managed`: whether this server lets it be changed. */
 export function Projects({ managed }: { managed: boolean }) {
@@ -19,7 +20,7 @@ export function Projects({ managed }: { managed: boolean }) {
     onSettled: () => queries.invalidateQueries({ queryKey: ["projects"] }),
   });
   const failed = change.error ?? projects.failureReason;
-  if (projects.data === undefined) return failed === null ? <Waiting what="Projects are loading" /> : <Failure error={failed} />;
+  if (projects.data === undefined) return failed === null ? <Waiting what={t("Projects are loading")} /> : <Failure error={failed} />;
   const submit = (event: FormEvent) => {
     event.preventDefault();
     if (member.name !== null) change.mutate({ joins: true, project: member.project, name: member.name });
@@ -31,14 +32,14 @@ export function Projects({ managed }: { managed: boolean }) {
         <form onSubmit={submit}>
           <Group className="panel" align="end" gap="sm">
             <Select
-              label="Account"
+              label={t("Account")}
               data={accounts.data?.accounts.map(({ name }) => name) ?? []}
               value={member.name}
               onChange={(name) => setMember({ ...member, name })}
               w={180}
             />
             <TextInput
-              label="Project"
+              label={t("Project")}
               required
               pattern="[A-Za-z0-9][A-Za-z0-9_.+\-]{0,99}"
               value={member.project}
@@ -46,13 +47,13 @@ export function Projects({ managed }: { managed: boolean }) {
               w={180}
             />
             <Button type="submit" loading={change.isPending} disabled={member.name === null}>
-              Add the member
+              {t("Add the member")}
             </Button>
           </Group>
         </form>
       )}
       {projects.data.map(({ name: project, members, queues }) => (
-        <section key={project} className="panel" aria-label={`Project ${project}`}>
+        <section key={project} className="panel" aria-label={t("Project {{project}}", { project })}>
           <Title order={2} size="sm">
             {project}
           </Title>
@@ -62,15 +63,15 @@ export function Projects({ managed }: { managed: boolean }) {
                 key={name}
                 withRemoveButton={managed}
                 onRemove={() => change.mutate({ joins: false, project, name })}
-                removeButtonProps={{ "aria-label": `Remove ${name} from ${project}`, "aria-hidden": false, tabIndex: 0 }}
+                removeButtonProps={{ "aria-label": t("Remove {{name}} from {{project}}", { name, project }), "aria-hidden": false, tabIndex: 0 }}
               >
                 {name}
               </Pill>
             ))}
           </Group>
           <Text size="sm" className="dim">
-            {members.length === 0 && "No members: administrators alone see its queues. "}
-            {queues.length === 0 ? "No queues." : `Queues: ${queues.join(", ")}`}
+            {members.length === 0 && t("No members: administrators alone see its queues. ")}
+            {queues.length === 0 ? t("No queues.") : t("Queues: {{queues}}", { queues: queues.join(", ") })}
           </Text>
         </section>
       ))}

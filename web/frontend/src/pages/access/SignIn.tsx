@@ -1,9 +1,11 @@
 import { Alert, Button, Center, Paper, PasswordInput, Stack, Text, TextInput, Title } from "@mantine/core";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState, type FormEvent } from "react";
+import { Trans } from "react-i18next";
 
 import { api, body } from "../../api/client";
 import { Failure } from "../../components/States";
+import { t } from "../../i18n";
 
 /** Name and password; where the server was started without accounts, a name alone. */
 export function SignIn({ openAccess, firstStart = false }: { openAccess: boolean; firstStart?: boolean }) {
@@ -26,17 +28,19 @@ export function SignIn({ openAccess, firstStart = false }: { openAccess: boolean
             <Title order={1}>Assay</Title>
             <Text size="sm" className="dim">
               {openAccess
-                ? "This server runs without accounts, for this machine alone. Your votes are kept under the name you give."
-                : "Sign in with the name and password of your account."}
+                ? t("This server runs without accounts, for this machine alone. Your votes are kept under the name you give.")
+                : t("Sign in with the name and password of your account.")}
             </Text>
             {firstStart && (
-              <Alert color="yellow" title="There are no accounts yet">
-                <code>assay web</code> has printed a link, where it was started, by which the first administrator makes
-                one. <code>assay account add</code> makes one too.
+              <Alert color="yellow" title={t("There are no accounts yet")}>
+                <Trans
+                  i18nKey="<code>assay web</code> has printed a link, where it was started, by which the first administrator makes one. <code2>assay account add</code2> makes one too."
+                  components={{ code: <code />, code2: <code /> }}
+                />
               </Alert>
             )}
             <TextInput
-              label="Name"
+              label={t("Name")}
               required
               autoComplete="username"
               value={name}
@@ -46,7 +50,7 @@ export function SignIn({ openAccess, firstStart = false }: { openAccess: boolean
             />
             {!openAccess && (
               <PasswordInput
-                label="Password"
+                label={t("Password")}
                 required
                 autoComplete="current-password"
                 value={password}
@@ -55,7 +59,7 @@ export function SignIn({ openAccess, firstStart = false }: { openAccess: boolean
             )}
             {signIn.error !== null && <Failure error={signIn.error} />}
             <Button type="submit" size="sm" loading={signIn.isPending}>
-              {openAccess ? "Begin" : "Sign in"}
+              {openAccess ? t("Begin") : t("Sign in")}
             </Button>
           </Stack>
         </form>

@@ -1,13 +1,34 @@
 import type { Role } from "../../api/session";
+import { t, textKey } from "../../i18n";
 
-/** Each role, and all that it may do. */
-export const ROLES: { value: Role; label: string; may: string }[] = [
-  { value: "viewer", label: "Viewer", may: "look at everything but the accounts" },
-  { value: "annotator", label: "Annotator", may: "vote on what they are asked, and see nothing else" },
-  { value: "curator", label: "Curator", may: "look at everything but the accounts, vote, run stages, make queues and settle disputes" },
-  { value: "admin", label: "Admin", may: "do everything, and manage accounts" },
-];
+const NAMES: Record<Role, string> = {
+  viewer: textKey("viewer"),
+  annotator: textKey("annotator"),
+  curator: textKey("curator"),
+  admin: textKey("admin"),
+};
 
+const MAY: Record<Role, string> = {
+  viewer: textKey("look at everything but the accounts"),
+  annotator: textKey("vote on what they are asked, and see nothing else"),
+  curator: textKey("look at everything but the accounts, vote, run stages, make queues and settle disputes"),
+  admin: textKey("do everything, and manage accounts"),
+};
+
+/** A role in words, within a sentence. */
+export function roleName(role: Role): string {
+  return t(NAMES[role]);
+}
+
+/** All that a role may do, after "they may". */
 export function mayDo(role: Role): string {
-  return ROLES.find((each) => each.value === role)?.may ?? "";
+  return t(MAY[role]);
+}
+
+/** The roles to choose from. */
+export function roleChoices(): { value: Role; label: string }[] {
+  return (Object.keys(NAMES) as Role[]).map((value) => {
+    const name = roleName(value);
+    return { value, label: name[0]!.toUpperCase() + name.slice(1) };
+  });
 }
