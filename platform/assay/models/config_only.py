@@ -23,15 +23,17 @@ class ConfigOnly:
     kernels: str
 
     def build(self, kind: Any, config: Any, dtype: "torch.dtype", num_labels: int | None = None) -> Any:
-        """A model of the class (or auto class) `kind`, uninitialised."""
+        """A model of the class (or auto class) `kind`, uninitialised; `stored_dtype`: of its checkpoint's weights."""
         from transformers.initialization import no_init_weights
 
         if num_labels is not None:
             config.num_labels = num_labels
         make = getattr(kind, "from_config", None) or kind._from_config
+        stored = getattr(config, "dtype", None)
         with self.mode, no_init_weights():
             model = make(config, dtype=dtype)
         model.tie_weights()
+        model.stored_dtype = stored
         return model
 
 

@@ -22,6 +22,7 @@ from assay.models.attention.packing import unwrapped
 from assay.models.chat.image_reader import ImageReader, references_of
 from assay.models.chat.options import ChatOptions
 from assay.models.chat.renderer import Renderer
+from assay.models.frozen_weights import keep_frozen
 from assay.models.loading import load_causal_lm, load_tokenizer, resolve_model
 from assay.models.parallelism.strategy import SingleProcess
 from assay.models.quiet import quiet_transformers
@@ -52,7 +53,8 @@ class Lora:
 class Policy:
     """A causal language model being trained. Always in eval mode: dropout would make the ratio differ from 1.
 
-    `name` is the base model (and the reference). `autocast`: bfloat16 products around float32 weights.
+    `name` is the base model (and the reference). `autocast`: bfloat16 products around float32 weights; frozen weights
+    that bfloat16 holds exactly are kept in it.
     `gradient_checkpointing`: of each layer only the input is kept, the rest is computed again: the same gradients.
     `teacher`: a model to imitate token by token. `media`: where the workspace's images are, by default those of the one
     that every command finds. Raises BadInputError for a teacher with another vocabulary, for
@@ -83,10 +85,12 @@ class Policy:
         check_head(base, device)
         self.lora = lora if lora is not None and lora.rank > 0 else None
         self.model: Any = with_adapter(base, self.lora) if self.lora else base
+        if autocast:
+            keep_frozen(unwrapped(self.model))
         self.has_reference = with_reference
         self._reference: PreTrainedModel | None = None
         if with_reference and self.lora is None:
-            self._reference = load_causal_lm(name, self.tokenizer, dtype=dtype, device=device).requires_grad_(False)
+            self._reference = self._load_frozen(name, self.tokenizer, dtype)
         self._teacher = None if teacher is None else self._load_teacher(teacher, dtype)
         self._recomputed = checkpointed_layers(self.model) if gradient_checkpointing else []
         self.parallel = SingleProcess()  #: how its work is divided among processes
@@ -95,9 +99,15 @@ class Policy:
         tokenizer = load_tokenizer(name)
         if tokenizer.get_vocab() != self.tokenizer.get_vocab():
             raise BadInputError(f"{name} has another vocabulary than {self.name}", field="teacher")
-        teacher = load_causal_lm(name, tokenizer, dtype=dtype, device=self.device).requires_grad_(False)
+        teacher = self._load_frozen(name, tokenizer, dtype)
         check_head(teacher, self.device)
         return teacher
+
+    def _load_frozen(self, name: str, tokenizer: "PreTrainedTokenizerBase", dtype: torch.dtype) -> "PreTrainedModel":
+        model = load_causal_lm(name, tokenizer, dtype=dtype, device=self.device).requires_grad_(False)
+        if self.autocast:
+            keep_frozen(model)
+        return model
 
     def divide(self, parallel: SingleProcess) -> None:
         """Share the work, and with it the weights where `parallel` does; before anything holds a reference to a weight.
@@ -300,8 +310,8 @@ def reload_difference(
 
 @torch.no_grad()
 def merged_weights(base: Any) -> dict[str, Tensor]:
-    """The state of a model with low-rank adapters, as the model without them would have it: each adapted weight with
-    its adapter added, in main memory; the model is not changed."""
+    """The state of a model with low-rank adapters, as the model without them would have it, in float32: each adapted
+    weight with its adapter added, in main memory; the model is not changed."""
     from peft.tuners.lora import LoraLayer
 
     adapted: dict[str, Any] = {name: module for name, module in base.named_modules() if isinstance(module, LoraLayer)}
@@ -309,9 +319,9 @@ def merged_weights(base: Any) -> dict[str, Tensor]:
     for name, values in base.state_dict().items():
         layer, _, parameter = name.partition(".base_layer.")
         if parameter == "weight":
-            values = (values + adapted[layer].get_delta_weight("default").to(values.dtype)).cpu()
+            values = (values.float() + adapted[layer].get_delta_weight("default").float()).cpu()
         if parameter or not any(name.startswith(f"{inside}.") for inside in adapted):
-            state[f"{layer}.{parameter}" if parameter else name] = values
+            state[f"{layer}.{parameter}" if parameter else name] = values.float()
     return state
 
 

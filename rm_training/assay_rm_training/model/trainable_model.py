@@ -22,8 +22,11 @@ import torch
 
 from assay.errors import BadInputError
 from assay.models.chat.image_reader import ImageReader
+from assay.models.devices import pick_dtype
+from assay.models.frozen_weights import keep_frozen, restore_frozen
 from assay.models.heads import HEAD
 from assay.models.loading import has_reward_head, load_scalar_model, load_tokenizer
+from assay.models.parallelism.distributed import local_device
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 from assay_serving.model_reference import media_of
 
@@ -52,13 +55,14 @@ class TrainableModel:
     def merge(self) -> PreTrainedModel:
         """The stock model with the adapters folded into its weights; changes the model in place."""
         if self.adapter is not None:
+            restore_frozen(self.model)
             self.model = self.adapter.merge_and_unload()
             self.adapter = None
         return self.model
 
 
 def load_trainable(config: TrainingConfig, device: torch.device) -> TrainableModel:
-    """Float32 weights on `device`, in train mode, with `requires_grad` set as the configuration says."""
+    """On `device`, in train mode; trained weights are float32. See `prepare`."""
     new_head = not has_reward_head(config.base)
     tokenizer = load_tokenizer(config.base)
     model = load_scalar_model(
@@ -71,10 +75,13 @@ def load_trainable(config: TrainingConfig, device: torch.device) -> TrainableMod
 
 
 def prepare(trainable: TrainableModel, config: TrainingConfig, *, language_model: bool = False) -> TrainableModel:
-    """Adapters, frozen layers and train mode, as the configuration says. Heads are always trained in full."""
+    """Adapters, frozen layers and train mode, as the configuration says. Heads are always trained in full. Where
+    products are bfloat16, frozen weights that it holds exactly are kept in it."""
     if config.lora is not None:
         trainable = _with_adapters(trainable, config.lora, config.seed, language_model=language_model)
     _freeze(trainable.model, config.freeze_layers)
+    if pick_dtype(local_device(config.device), config.dtype) == torch.bfloat16:
+        keep_frozen(trainable.model)
     if config.gradient_checkpointing:
         if not trainable.model.supports_gradient_checkpointing:
             raise BadInputError(f"{type(trainable.model).__name__} has none", field="gradient_checkpointing")
