@@ -129,11 +129,12 @@ def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
         "checkpoint_every=0",
     ]
     recipe = load_recipe(name, [*OVERRIDES.get(name, []), *overrides, *overrides_of(options, name)])
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     policy = Policy(
         options.policy or ("tiny" if options.quick else "smollm2"),
-        device=torch.device("cuda" if torch.cuda.is_available() else "cpu"),
+        device=device,
         max_prompt_tokens=recipe.sampling.max_prompt_tokens,
-        autocast=recipe.optimisation.autocast,
+        autocast=recipe.optimisation.autocasts(device),
         with_reference=recipe.needs_reference,
     )
     items = items_of(generate_prompts(options.train_prompts, seed, kinds=KINDS, split="train"))

@@ -61,3 +61,13 @@ def free_memory(device: "torch.device") -> None:
 
     if device.type == "cuda":
         torch.cuda.empty_cache()
+
+
+def unused_memory(device: "torch.device") -> int | None:
+    """Bytes that may still be allocated on a GPU, with what torch keeps of freed tensors; None on a processor."""
+    import torch
+
+    if device.type != "cuda":
+        return None
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + kept

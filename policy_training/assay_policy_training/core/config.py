@@ -4,13 +4,17 @@ Leaves out: schedules beyond a linear warm-up (`plugins.schedules`), the critic'
 sampling settings (`sampling`), generating ahead (`rollouts.pool`).
 """
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from annotated_types import Ge, Gt
 
 from assay.compute.executor import LOCAL, check_place
 from assay.errors import BadInputError
+from assay.models.devices import has_fast_bfloat16
 from assay_policy_training.core.settings import RecipeSettings
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Optimisation(RecipeSettings, section="optimisation"):
@@ -24,13 +28,19 @@ class Optimisation(RecipeSettings, section="optimisation"):
     epochs: Annotated[int, Ge(1)] = 1  #: passes over each batch of rollouts
     minibatches: Annotated[int, Ge(1)] = 1  #: optimiser steps per pass
     micro_batch_rows: Annotated[int, Ge(1)] = 8  #: rows per backward pass; bounds memory, changes no gradient
-    autocast: bool = False  #: bfloat16 products around float32 weights
+    autocast: bool | None = None  #: bfloat16 products around float32 weights; null: on a GPU that has them
     gradient_checkpointing: bool = False  #: keep each layer's input only, compute the rest again: less memory, slower
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.betas) != 2:
             raise BadInputError("two numbers", field="optimisation.betas")
+
+    def autocasts(self, device: "torch.device") -> bool:
+        """Whether products are bfloat16 there."""
+        if self.autocast is None:
+            return device.type == "cuda" and has_fast_bfloat16(device)
+        return self.autocast
 
     @property
     def updates_per_batch(self) -> int:

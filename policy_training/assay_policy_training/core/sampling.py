@@ -34,7 +34,8 @@ class Sampling(RecipeSettings, section="sampling"):
         None  #: e.g. -13; the trainer's log-probs are of the same cut distribution
     )
     stop: tuple[str, ...] = ()  #: texts that end a response, which has them; see `stop_strings`
-    rows_at_once: Annotated[int, Ge(1)] = 64  #: rows generated in one batch; bounds memory, changes no probability
+    #: Rows generated in one batch, on a GPU fewer where their keys and values do not fit; changes no probability.
+    rows_at_once: Annotated[int, Ge(1)] = 64
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -7,6 +7,7 @@ corrects (`corrections.known_mismatch`), combinations that are refused (`ChecksR
 
 from dataclasses import fields
 
+from assay.models.devices import pick_device
 from assay_policy_training.plugins.corrections.mismatch import known_mismatches
 from assay_policy_training.plugins.samplers.transformers import Transformers
 from assay_policy_training.recipe.loading import load_recipe
@@ -55,5 +56,5 @@ def _as_shipped(recipe: Recipe) -> bool:
 
 def samples_exactly(recipe: Recipe) -> bool:
     """Whether mu is known to be old up to rounding in float32: the trainer's own weights, model code and precision."""
-    in_process = isinstance(recipe.sampler, Transformers) and not recipe.optimisation.autocast
+    in_process = isinstance(recipe.sampler, Transformers) and not recipe.optimisation.autocasts(pick_device())
     return in_process and not known_mismatches(recipe)

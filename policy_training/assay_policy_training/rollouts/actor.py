@@ -99,7 +99,7 @@ def rollout_process(recipe: Mapping[str, Any], policy: str, device: str) -> Roll
         policy,
         device=on,
         max_prompt_tokens=chosen.sampling.max_prompt_tokens,
-        autocast=chosen.optimisation.autocast,
+        autocast=chosen.optimisation.autocasts(on),
         lora=chosen.lora,
         chat=chosen.chat,
     )

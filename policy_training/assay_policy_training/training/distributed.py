@@ -49,7 +49,7 @@ class WorkerConfig:
             self.policy,
             device=device,
             max_prompt_tokens=recipe.sampling.max_prompt_tokens,
-            autocast=recipe.optimisation.autocast,
+            autocast=recipe.optimisation.autocasts(device),
             gradient_checkpointing=recipe.optimisation.gradient_checkpointing,
             lora=recipe.lora,
             with_reference=recipe.needs_reference,

@@ -26,6 +26,7 @@ from assay_policy_training.core.metrics import Stopwatch
 from assay_policy_training.core.policy import Lora, Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.samplers.assembly import assemble, generation_ids, pad_left
+from assay_policy_training.plugins.samplers.key_value_cache import rows_that_fit
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.recipe.loading import recipe_to_dict
 from assay_policy_training.recipe.schema import Recipe
@@ -114,15 +115,23 @@ class PlannedPolicy:
         self, loop: PolicyLoop, loaded: list[torch.nn.Module], optimisers: list[Any], weights: int
     ) -> tuple[Sequence[OtherPart], float]:
         """Peak of generation, and the bytes that a step's generation reads: the weights once a token of all rows that
-        are generated at once (with autocast twice, since they are cast), and half of the longest keys and values."""
+        are generated at once (twice those that autocast casts), and half of the longest keys and values."""
         if not isinstance(loop.sampler, TransformersSampler):
             return (), 0.0
         policy, sampling = loop.policy, self.recipe.sampling
         rows = -(-sampling.prompts_per_step * sampling.group_size // self.ranks)
-        items = self._items(policy, max(1, min(rows, sampling.rows_at_once) // sampling.group_size))
+        states = (v for o in optimisers for each in o.state.values() for v in each.values())
+        fixed = sum(t.nbytes for t in (*(p for m in loaded for p in m.parameters()), *states))
+        most = min(rows, sampling.rows_at_once)
+        if self.card.kernels == "cuda":  # as the sampler does
+            columns = sampling.max_new_tokens + self.request.prompt_tokens + 32
+            left = self.card.usable - fixed
+            most = min(most, rows_that_fit(policy.model.config, columns, left, autocast=policy.autocast))
+        group = min(sampling.group_size, most)
+        items = self._items(policy, max(1, most // group))
         ids, seen = pad_left(generation_ids(policy, items, images=False), int(policy.tokenizer.pad_token_id))
-        uniforms = torch.zeros(len(items) * sampling.group_size, sampling.max_new_tokens)
-        decoding = loop.sampler.decoding(ids, seen, sampling.group_size, uniforms)
+        uniforms = torch.zeros(len(items) * group, sampling.max_new_tokens)
+        decoding = loop.sampler.decoding(ids, seen, group, uniforms)
 
         def generate() -> None:
             with policy.gathered_parameters():
@@ -130,9 +139,8 @@ class PlannedPolicy:
 
         cost = measured(loaded, optimisers, generate)
         at_once = min(decoding.at_once, len(decoding.ids)) * decoding.group_size
-        states = (v for o in optimisers for each in o.state.values() for v in each.values())
-        fixed = sum(t.nbytes for t in (*(p for m in loaded for p in m.parameters()), *states))
-        read = weights * (2 if policy.autocast else 1) + (cost.bytes - fixed) / 2
+        cast = [p.nbytes for p in policy.model.parameters() if policy.autocast and p.dtype == torch.float32]
+        read = weights + sum(cast) + (cost.bytes - fixed) / 2
         part = OtherPart("sampling", cost.bytes, fixed, "sampling.rows_at_once", at_once)
         return [part], -(-rows // at_once) * sampling.max_new_tokens * read
 
@@ -161,5 +169,9 @@ class PlannedPolicy:
 
 def plan_policy(plan: Plan, base: str, card: Card, request: PlanRequest) -> MemoryPlan:
     """`base`: what `plan.policy` loads. Raises BadInputError for a number format that the card lacks."""
-    check_format(card, "bfloat16" if plan.recipe.optimisation.autocast else "float32")
+    optimisation = plan.recipe.optimisation
+    if optimisation.autocast is None:
+        optimisation = replace(optimisation, autocast=card.kernels == "cuda" and card.has_bfloat16)
+        plan = replace(plan, recipe=replace(plan.recipe, optimisation=optimisation))
+    check_format(card, "bfloat16" if optimisation.autocast else "float32")
     return make_plan(PlannedPolicy(plan, base, card, request, request.ranks), card, changes=request.changes)

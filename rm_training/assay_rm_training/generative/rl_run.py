@@ -192,7 +192,7 @@ def _train(
         locate_model(run.workspace, plan.base)[0],
         device=device,
         max_prompt_tokens=recipe.sampling.max_prompt_tokens,
-        autocast=recipe.optimisation.autocast,
+        autocast=recipe.optimisation.autocasts(device),
         gradient_checkpointing=recipe.optimisation.gradient_checkpointing,
         lora=recipe.lora,
         with_reference=recipe.needs_reference,

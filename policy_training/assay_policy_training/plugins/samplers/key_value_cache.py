@@ -1,8 +1,8 @@
 """Keys and values of rows under generation, in memory that is there before it is needed.
 
 Covers: a layer that appends in place where transformers' own copies all it holds at every token, and whose rows leave
-by moving only those that take their places, and join by writing them alone. Leaves out: layers of other kinds
-(sliding windows, recurrences), which stay transformers' own.
+by moving only those that take their places, and join by writing them alone; how many rows fit. Leaves out: layers of
+other kinds (sliding windows, recurrences), which stay transformers' own.
 """
 
 import torch
@@ -28,6 +28,7 @@ class BufferedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
         """Append; returns all. With `places`: one column, and states [1, heads, tokens, d] of tokens up to it."""
+        key_states, value_states = (_in_product_format(states) for states in (key_states, value_states))
         if self.places is not None:
             return self._fill(key_states, value_states, *self.places)
         if not self.is_initialized:
@@ -101,6 +102,23 @@ class BufferedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         self._start = at
         if held is not None:
             self._write(held, slice(held[0].shape[0]), at)
+
+
+def _in_product_format(states: Tensor) -> Tensor:
+    """Under autocast attention casts all keys and values at every token; once, when they come, is the same."""
+    kind = states.device.type
+    return states.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else states
+
+
+def rows_that_fit(config: PretrainedConfig, columns: int, memory: int, *, autocast: bool) -> int:
+    """Rows of `columns` tokens that are generated at once in so many bytes, at least 1: their keys and values, the copy
+    of one layer's when its buffer grows, and four tensors of logits. A tenth is left over."""
+    text = config.get_text_config()
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    layer = 2 * heads * size * (columns + ROOM) * (2 if autocast else 4)
+    row = (text.num_hidden_layers + 1) * layer + 4 * 4 * text.vocab_size
+    return max(1, int(0.9 * memory / row))
 
 
 def keys_and_values(layer: DynamicLayer) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
+from assay.models.attention.packing import unwrapped
 from assay.models.chat.image_reader import references_of
+from assay.models.devices import unused_memory
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
@@ -111,7 +113,7 @@ class TransformersSampler:
     ) -> "Decoding":
         from assay_policy_training.plugins.samplers.decoding import Decoding  # imports transformers
 
-        most = self.sampling.rows_at_once
+        most = min(self.sampling.rows_at_once, self._rows_that_fit(ids.shape[1] + uniforms.shape[1]))
         # A group larger than what may be generated at once is drawn as several equal ones of the same prompt.
         pieces = next(n for n in range(1, group_size + 1) if group_size % n == 0 and group_size // n <= most)
         size = group_size // pieces
@@ -120,6 +122,16 @@ class TransformersSampler:
         options: dict[str, Any] = {"at_once": most // size, "stops": stops, "mixture": self.mixture, **turns}
         options["images"] = [references for references in images for _ in range(pieces)]
         return Decoding(self.policy, self._scaled, ids, seen, size, uniforms, **options)
+
+    def _rows_that_fit(self, columns: int) -> int:
+        """On a GPU, those whose keys and values have room when all are as long as they may be."""
+        memory = unused_memory(self.policy.device)
+        if memory is None:
+            return self.sampling.rows_at_once
+        from assay_policy_training.plugins.samplers.key_value_cache import rows_that_fit  # imports transformers
+
+        config, autocast = unwrapped(self.policy.model).config, self.policy.autocast
+        return rows_that_fit(config, columns, memory // (2 if self.mixture else 1), autocast=autocast)
 
     def _scaled(self, logits: Tensor) -> Tensor:
         """[rows,V] logits of the distribution that tokens are drawn from."""
