@@ -108,7 +108,7 @@ async def put_piece(
     request: Request,
 ) -> UploadReply:
     """The next piece of an upload, all of it. 409 for another offset than the upload's, which `GET` tells."""
-    folder, upload = await run_in_threadpool(_own, service, person, upload_id)
+    folder, upload = await run_in_threadpool(_upload_of, service, person, upload_id)
     await _receive(folder, upload, offset, request)
     upload = await run_in_threadpool(folder.get, upload_id)
     request.state.unaudited = upload.file is None  # one line when the file is complete
@@ -119,13 +119,13 @@ async def put_piece(
 @router.get("/api/uploads/{upload_id}")
 def get_upload(upload_id: UploadId, person: Curator, service: ServiceNow) -> UploadReply:
     """How far an upload is."""
-    return _reply(*_own(service, person, upload_id))
+    return _reply(*_upload_of(service, person, upload_id))
 
 
 @router.delete("/api/uploads/{upload_id}", status_code=204)
 def discard_upload(upload_id: UploadId, person: Curator, service: ServiceNow, request: Request) -> None:
     """Drop an unfinished upload."""
-    folder, upload = _own(service, person, upload_id)
+    folder, upload = _upload_of(service, person, upload_id)
     if upload.file is None:
         folder.discard(upload)
     note_change(request, upload.name)
@@ -168,7 +168,7 @@ def _folder(service: WebService) -> UploadFolder:
     return UploadFolder(service.workspace.root, service.settings.uploads)
 
 
-def _own(service: WebService, person: Person, upload_id: str) -> tuple[UploadFolder, Upload]:
+def _upload_of(service: WebService, person: Person, upload_id: str) -> tuple[UploadFolder, Upload]:
     """Raises ForbiddenError for somebody else's, but for administrators."""
     folder = _folder(service)
     upload = folder.get(upload_id)
