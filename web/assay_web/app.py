@@ -22,6 +22,8 @@ from assay_web.curate.routes import router as curate_router
 from assay_web.curate.stage_routes import router as stage_router
 from assay_web.rewards.bias_routes import router as bias_router
 from assay_web.rewards.disagreement_routes import router as disagreement_router
+from assay_web.rewards.endpoint_routes import router as endpoint_router
+from assay_web.rewards.key_routes import router as key_router
 from assay_web.rewards.leaderboard_routes import router as leaderboard_router
 from assay_web.rewards.playground_routes import router as playground_router
 from assay_web.runs.routes import router as runs_router
@@ -42,6 +44,8 @@ ROUTERS = (
     curate_router,
     stage_router,
     playground_router,
+    endpoint_router,
+    key_router,
     leaderboard_router,
     bias_router,
     disagreement_router,

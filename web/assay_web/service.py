@@ -20,7 +20,8 @@ from assay_pipelines.annotation.service import AnnotationService
 from assay_web.accounts.access_file import FILE, AccessFile
 from assay_web.accounts.attempts import SignInAttempts
 from assay_web.accounts.passwords import Passwords
-from assay_web.settings import WebSettings
+from assay_web.served.endpoint import running_servers
+from assay_web.settings import RewardServer, WebSettings
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,11 @@ class WebService:
     def attempts(self) -> SignInAttempts:
         assert self._attempts is not None, "the service has not been started"
         return self._attempts
+
+    @property
+    def reward_servers(self) -> tuple[RewardServer, ...]:
+        """Those that the server was started with, and those that were started from the page and run."""
+        return (*self.settings.reward_servers, *running_servers(self.workspace))
 
     @contextmanager
     def store(self) -> Iterator[Connection]:

@@ -49,7 +49,7 @@ class RewardServerOffer(FromRecord):
 
 
 class ServedModels(BaseModel):
-    """Every reward server that the web server was started with."""
+    """Every reward server that the web server was started with, or that was started from the page and runs."""
 
     servers: list[RewardServerOffer]
 
@@ -142,7 +142,7 @@ class PlaygroundReply(BaseModel):
 def list_served_models(person: Viewer, service: ServiceNow) -> ServedModels:
     """What the reward servers offer now."""
     return ServedModels(
-        servers=[RewardServerOffer.model_validate(one) for one in offers(service.settings.reward_servers)]
+        servers=[RewardServerOffer.model_validate(one) for one in offers(service.reward_servers)]
     )
 
 
@@ -159,7 +159,7 @@ def score_in_playground(person: Viewer, service: ServiceNow, body: PlaygroundQue
         body.label or None,
     )
     choices = list(dict.fromkeys((choice.address, choice.model) for choice in body.models))
-    columns = ask(service.settings.reward_servers, choices, question)
+    columns = ask(service.reward_servers, choices, question)
     return PlaygroundReply(
         columns=[_column(column, len(question.responses)) for column in columns],
         standings=[_standing(columns, index) for index in range(len(question.responses))],

@@ -87,7 +87,7 @@ def ask(servers: Sequence[RewardServer], choices: Sequence[tuple[str, str]], que
     by_address = {address_of(server): server for server in servers}
     for address, _ in choices:
         if address not in by_address:
-            raise NotFoundError(f"this web server was not started with a reward server {address}")
+            raise NotFoundError(f"no reward server {address} is known here: it may have been stopped")
     if not choices:
         return []
     with ThreadPoolExecutor(min(len(choices), AT_ONCE)) as pool:
