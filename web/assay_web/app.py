@@ -14,6 +14,7 @@ from assay.http.problems import install_handlers
 from assay.workspace import Workspace
 from assay_web.access.account_routes import router as account_router
 from assay_web.access.routes import router as access_router
+from assay_web.access.token_routes import router as token_router
 from assay_web.annotate.queue_routes import router as queue_router
 from assay_web.annotate.session_routes import router as session_router
 from assay_web.comparisons.media_routes import router as media_router
@@ -40,6 +41,7 @@ ROUTERS = (
     session_router,
     access_router,
     account_router,
+    token_router,
     queue_router,
     curate_router,
     stage_router,

@@ -44,6 +44,8 @@ class AuditedRoute(APIRoute):
             if audited and response.status_code < 400:
                 subject, detail = getattr(request.state, "audit", (None, {}))
                 person = getattr(request.state, "person", None)
+                if person is not None and person.token is not None:
+                    detail = {**detail, "token": person.token}
                 await run_in_threadpool(
                     record,
                     request.app.state.service.access,

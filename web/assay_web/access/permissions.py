@@ -34,6 +34,19 @@ def may(person: Person, permission: Permission) -> bool:
     return permission in PERMISSIONS[person.role]
 
 
+def is_within(role: Role, other: Role) -> bool:
+    """Whether who has `other` may do all that `role` may."""
+    return set(PERMISSIONS[role]) <= set(PERMISSIONS[other])
+
+
+def role_by_token(role: Role, token_role: Role) -> Role | None:
+    """The role of a program with a token that was made for `token_role`, in the name of somebody who has `role` now:
+    the lesser one. None if neither is: an annotator's program reads no records by a viewer's token of theirs."""
+    if is_within(token_role, role):
+        return token_role
+    return role if is_within(role, token_role) else None
+
+
 def roles_with(permission: Permission) -> list[Role]:
     """In ascending order."""
     return [role for role, permissions in PERMISSIONS.items() if permission in permissions]

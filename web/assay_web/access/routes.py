@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from assay.http.problems import ProblemError
 from assay_web.access.audited_route import AuditedRoute, address_of, note_change
-from assay_web.access.guard import Anybody, PersonNow, Visitor, cookie_of
+from assay_web.access.guard import Anybody, Oneself, PersonNow, cookie_of
 from assay_web.access.permissions import PERMISSIONS, Permission
 from assay_web.accounts.access_file import digest
 from assay_web.accounts.accounts import Role, account_named, authenticate, check_name, has_accounts, set_password
@@ -92,14 +92,14 @@ def sign_in(body: SignIn, request: Request, response: Response, service: Service
 
 
 @router.delete("/api/session", status_code=204)
-def sign_out(person: Visitor, request: Request, response: Response, service: ServiceNow) -> None:
+def sign_out(person: Oneself, request: Request, response: Response, service: ServiceNow) -> None:
     """End the session."""
     end_session(service.access, request.cookies[cookie_of(request)])
     response.delete_cookie(cookie_of(request))
 
 
 @router.put("/api/session/password", status_code=204)
-def change_own_password(body: PasswordChange, person: Visitor, request: Request, service: ServiceNow) -> None:
+def change_own_password(body: PasswordChange, person: Oneself, request: Request, service: ServiceNow) -> None:
     """Set one's own password and end one's other sessions. Wrong passwords count as failed sign-ins."""
     if service.settings.open_access:
         raise ProblemError(409, "this server runs without accounts: there is no password to change")

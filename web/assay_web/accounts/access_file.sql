@@ -19,6 +19,11 @@ CREATE TABLE IF NOT EXISTS sessions (
     seen_at REAL NOT NULL) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS sessions_of ON sessions (name);
 
+-- `role`: the most that it may, whatever its account may.
+CREATE TABLE IF NOT EXISTS tokens (
+    digest TEXT PRIMARY KEY, id TEXT NOT NULL UNIQUE, name TEXT NOT NULL, label TEXT NOT NULL, role TEXT NOT NULL,
+    created_at REAL NOT NULL, expires_at REAL NOT NULL, used_at REAL) WITHOUT ROWID;
+
 -- When an account's sessions that have ended were last used, however they ended.
 CREATE TABLE IF NOT EXISTS last_seen (name TEXT PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID;
 CREATE TRIGGER IF NOT EXISTS session_ended AFTER DELETE ON sessions WHEN old.role IS NULL BEGIN

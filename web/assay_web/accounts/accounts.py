@@ -78,7 +78,8 @@ def add_account(
 
 
 def change_account(access: AccessFile, name: str, *, role: Role | None = None, disabled: bool | None = None) -> None:
-    """Takes effect at once, for open sessions too; disabling ends them. None leaves a value unchanged.
+    """Takes effect at once, for open sessions too; disabling ends them, and the account's API tokens.
+    None leaves a value unchanged.
 
     Raises NotFoundError; ConflictError, without a change, if no administrator would be left.
     """
@@ -93,6 +94,7 @@ def change_account(access: AccessFile, name: str, *, role: Role | None = None, d
         after = account_row(db, name)
         if after["disabled"]:
             db.execute("DELETE FROM sessions WHERE name = ?", (name,))
+            db.execute("DELETE FROM tokens WHERE name = ?", (name,))
             db.execute("DELETE FROM invitations WHERE name = ? AND used_at IS NULL", (name,))
         if _administrates(before) and not _administrates(after):
             if db.execute("SELECT 1 FROM accounts WHERE role = 'admin' AND NOT disabled LIMIT 1").fetchone() is None:

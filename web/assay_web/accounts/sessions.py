@@ -18,11 +18,13 @@ TOUCH_S = 60.0  #: minimum time between updates of a session's last use
 
 @dataclass(frozen=True)
 class Person:
-    """The person of a request. `name` is also the annotator name of their votes. `csrf`: token required for changes."""
+    """The person of a request. `name` is also the annotator name of their votes. `csrf`: token required for changes.
+    `token`: id of the API token by which a program is here in their name."""
 
     name: str
     role: Role
     csrf: str
+    token: str | None = None
 
 
 def begin_session(access: AccessFile, name: str, role: Role | None, settings: WebSettings) -> str:

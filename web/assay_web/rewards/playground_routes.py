@@ -141,9 +141,7 @@ class PlaygroundReply(BaseModel):
 @router.get("/api/rewards/served")
 def list_served_models(person: Viewer, service: ServiceNow) -> ServedModels:
     """What the reward servers offer now."""
-    return ServedModels(
-        servers=[RewardServerOffer.model_validate(one) for one in offers(service.reward_servers)]
-    )
+    return ServedModels(servers=[RewardServerOffer.model_validate(one) for one in offers(service.reward_servers)])
 
 
 @router.post("/api/rewards/playground")

@@ -10,9 +10,11 @@ import { BoardPage } from "./leaderboards/BoardPage";
 import { LeaderboardsPage } from "./leaderboards/LeaderboardsPage";
 import { LengthPage } from "./length/LengthPage";
 import { PlaygroundPage } from "./playground/PlaygroundPage";
+import { ServedPage } from "./served/ServedPage";
 
 const PARTS = [
   { value: "playground", label: "Playground" },
+  { value: "served", label: "Served models" },
   { value: "leaderboards", label: "Leaderboards" },
   { value: "calibration", label: "Calibration" },
   { value: "length", label: "Length bias" },
@@ -24,6 +26,7 @@ export default function RewardsPage() {
   return (
     <AreaPage path="/rewards" title="Rewards" parts={PARTS}>
       <Route path="playground" element={<PlaygroundPage />} />
+      <Route path="served" element={<ServedPage />} />
       <Route path="leaderboards" element={<LeaderboardsPage />} />
       <Route path="leaderboards/:bench" element={<BoardPage />} />
       <Route path="calibration" element={<CalibrationPage />} />

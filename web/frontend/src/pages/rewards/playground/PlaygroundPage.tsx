@@ -1,9 +1,11 @@
 import { Alert, Button, Code, Group, SimpleGrid, Stack, Text, TextInput } from "@mantine/core";
 import { useMutation, useQuery } from "@tanstack/react-query";
+import { Link } from "react-router";
 
 import { api, body } from "../../../api/client";
 import { Empty, Failure, Waiting } from "../../../components/States";
 import { momentInWords } from "../../../format/moment";
+import { t } from "../../../i18n";
 import { AGAIN } from "../again";
 import { ANSWER, questionOf, useDraft, useKept, type Answer, type Question } from "./draft";
 import { ModelPicker, sameModel } from "./ModelPicker";
@@ -105,10 +107,12 @@ function missing(models: number): string {
 
 function NoServer() {
   return (
-    <Empty title="No reward server to ask">
-      Serve a model and name it when starting this server:
+    <Empty title={t("No reward server to ask")}>
+      <Button component={Link} to="/rewards/served" variant="light" my="xs">
+        {t("Serve a model")}
+      </Button>
       <br />
-      <Code>assay serve models/NAME --port 8000</Code>
+      {t("Or name one that runs elsewhere when starting this page's server:")}
       <br />
       <Code>assay web --rewards http://127.0.0.1:8000</Code>
     </Empty>
