@@ -1156,6 +1156,134 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/rewards/endpoints": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Endpoints
+         * @description Served models that were started from the page, how each is, and what could be served.
+         */
+        get: operations["list_endpoints"];
+        put?: never;
+        /**
+         * Start Serving
+         * @description Start a reward server for one model. It goes on when the web server ends.
+         */
+        post: operations["start_serving"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/rewards/endpoints/{endpoint_id}/log": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Endpoint Log
+         * @description The end of the server's log.
+         */
+        get: operations["get_endpoint_log"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/rewards/endpoints/{endpoint_id}/stop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Stop Serving
+         * @description Queued requests are answered first. Asked once more, the server ends at once.
+         */
+        post: operations["stop_serving"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/rewards/endpoints/{endpoint_id}/swap": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Swap Served Model
+         * @description Load another model beside the present one; once loaded it takes its place, and no request is refused.
+         */
+        post: operations["swap_served_model"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/rewards/keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Serving Keys
+         * @description The keys, without their secrets.
+         */
+        get: operations["list_serving_keys"];
+        put?: never;
+        /**
+         * Make Serving Key
+         * @description Make a key. Only its hash is kept: the reply is the one place that shows it.
+         */
+        post: operations["make_serving_key"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/rewards/keys/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Revoke Serving Key
+         * @description Running servers refuse the key within a second.
+         */
+        delete: operations["revoke_serving_key"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/rewards/leaderboards": {
         parameters: {
             query?: never;
@@ -1540,6 +1668,50 @@ export interface paths {
         put: operations["change_own_password"];
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tokens": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Tokens
+         * @description One's own tokens.
+         */
+        get: operations["get_tokens"];
+        put?: never;
+        /**
+         * Make Own Token
+         * @description Make a token that acts in one's own name. Only its hash is kept: the reply is the one place that shows it.
+         */
+        post: operations["make_own_token"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/tokens/{token_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Revoke Token By Id
+         * @description From the next request on it is refused. Administrators revoke anybody's.
+         */
+        delete: operations["revoke_token_by_id"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2057,6 +2229,30 @@ export interface components {
             skipped: number;
             /** Tie For Side */
             tie_for_side: number;
+        };
+        /**
+         * ApiToken
+         * @description Without its secret. `name`: of its account. `label`: what it is for. `role`: that it was made for. Times are
+         *     seconds since the epoch; `used_at`: within a minute, None before the first use.
+         */
+        ApiToken: {
+            /** Created At */
+            created_at: number;
+            /** Expires At */
+            expires_at: number;
+            /** Id */
+            id: string;
+            /** Label */
+            label: string;
+            /** Name */
+            name: string;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "viewer" | "annotator" | "curator" | "admin";
+            /** Used At */
+            used_at: number | null;
         };
         /**
          * AskedLabelReply
@@ -2946,6 +3142,69 @@ export interface components {
             shingle: number;
             /** Threshold */
             threshold: number;
+        };
+        /**
+         * EndpointLog
+         * @description The end of what the server printed.
+         */
+        EndpointLog: {
+            /** Text */
+            text: string;
+        };
+        /**
+         * EndpointReply
+         * @description A reward server that was started from the page. `name`: that requests use; `model`: that it serves now, also
+         *     after a swap. `state`: running ones are `ready` or `unreachable`, which `why` explains. `waiting`: items that are
+         *     scored or wait. `command`: as typed in the workspace's folder. Times are seconds since the epoch.
+         */
+        EndpointReply: {
+            /** By */
+            by: string;
+            /** Command */
+            command: string;
+            /** Ended */
+            ended: number | null;
+            /** Id */
+            id: string;
+            /** Kind */
+            kind: string | null;
+            /** Model */
+            model: string;
+            /** Name */
+            name: string;
+            /** Network */
+            network: boolean;
+            /** Port */
+            port: number;
+            /** Started */
+            started: number;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "starting" | "running" | "stopping" | "stopped" | "failed" | "ready" | "unreachable";
+            swap: components["schemas"]["SwapReply"] | null;
+            /** Url */
+            url: string | null;
+            /** Version */
+            version: string | null;
+            /** Waiting */
+            waiting: number | null;
+            /** Why */
+            why: string | null;
+        };
+        /**
+         * EndpointsReply
+         * @description `endpoints`: the newest first. `models`: that can be served; null while another process holds the store.
+         *     `others`: addresses of servers that the web server was started with.
+         */
+        EndpointsReply: {
+            /** Endpoints */
+            endpoints: components["schemas"]["EndpointReply"][];
+            /** Models */
+            models: components["schemas"]["StoredModel"][] | null;
+            /** Others */
+            others: string[];
         };
         /**
          * EpisodeReply
@@ -3960,6 +4219,24 @@ export interface components {
             loops: components["schemas"]["LoopHistory"][];
         };
         /**
+         * MadeServingKey
+         * @description `secret`: the whole key, shown once.
+         */
+        MadeServingKey: {
+            key: components["schemas"]["ServingKey"];
+            /** Secret */
+            secret: string;
+        };
+        /**
+         * MadeToken
+         * @description `secret`: the whole token, shown once.
+         */
+        MadeToken: {
+            /** Secret */
+            secret: string;
+            token: components["schemas"]["ApiToken"];
+        };
+        /**
          * MetricCurve
          * @description The metric `key` of the rows of one source, with a band from `low` to `high`, or of `spread` to either side.
          */
@@ -4086,6 +4363,37 @@ export interface components {
              * @default 0.8
              */
             threshold: number;
+        };
+        /**
+         * NewEndpoint
+         * @description Which model of the store to serve, and where. `name`: that requests use; null for the model's. `port` 0: any
+         *     free one. `network`: whether other machines may reach it.
+         */
+        NewEndpoint: {
+            /**
+             * Device
+             * @default auto
+             */
+            device: string;
+            /**
+             * Dtype
+             * @default float32
+             */
+            dtype: string;
+            /** Model */
+            model: string;
+            /** Name */
+            name?: string | null;
+            /**
+             * Network
+             * @default false
+             */
+            network: boolean;
+            /**
+             * Port
+             * @default 0
+             */
+            port: number;
         };
         /**
          * NewInvitation
@@ -4275,6 +4583,46 @@ export interface components {
              * @default []
              */
             sources: string[];
+        };
+        /**
+         * NewServingKey
+         * @description `name`: of the user, shown in logs and metrics. `days`: null for a key that does not expire.
+         */
+        NewServingKey: {
+            /** Days */
+            days?: number | null;
+            /** Items Per Minute */
+            items_per_minute?: number | null;
+            /** Models */
+            models?: string[] | null;
+            /** Name */
+            name: string;
+            /** Requests Per Minute */
+            requests_per_minute?: number | null;
+            /**
+             * Scope
+             * @default score
+             * @enum {string}
+             */
+            scope: "read" | "score" | "admin";
+        };
+        /**
+         * NewToken
+         * @description `label`: what it is for. `role`: the most that it may: one's own role or less.
+         */
+        NewToken: {
+            /**
+             * Days
+             * @default 90
+             */
+            days: number;
+            /** Label */
+            label: string;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "viewer" | "annotator" | "curator" | "admin";
         };
         /**
          * NewUpload
@@ -5543,11 +5891,41 @@ export interface components {
         };
         /**
          * ServedModels
-         * @description Every reward server that the web server was started with.
+         * @description Every reward server that the web server was started with, or that was started from the page and runs.
          */
         ServedModels: {
             /** Servers */
             servers: components["schemas"]["RewardServerOffer"][];
+        };
+        /**
+         * ServingKey
+         * @description A key without its secret. `models`: the only ones that it may use; null for all. Times are ISO 8601, UTC.
+         */
+        ServingKey: {
+            /** Created */
+            created: string;
+            /** Expires */
+            expires: string | null;
+            /** Id */
+            id: string;
+            /** Items Per Minute */
+            items_per_minute: number | null;
+            /** Models */
+            models: string[] | null;
+            /** Name */
+            name: string;
+            /** Requests Per Minute */
+            requests_per_minute: number | null;
+            /** Scopes */
+            scopes: string[];
+        };
+        /**
+         * ServingKeys
+         * @description In the order in which they were made.
+         */
+        ServingKeys: {
+            /** Keys */
+            keys: components["schemas"]["ServingKey"][];
         };
         /**
          * SessionReply
@@ -6085,6 +6463,18 @@ export interface components {
             again: boolean;
         };
         /**
+         * StoredModel
+         * @description A reward model of the store, by its newest name. `run`: that made it.
+         */
+        StoredModel: {
+            /** Created */
+            created: string;
+            /** Name */
+            name: string;
+            /** Run */
+            run: string | null;
+        };
+        /**
          * SubsetCredit
          * @description Mean credit of a subset's items, 0 to 1; null where nothing there is right or wrong.
          */
@@ -6108,6 +6498,33 @@ export interface components {
             /** Truncated */
             truncated: number;
         };
+        /**
+         * SwapModel
+         * @description The model of the store that takes the place of the present one.
+         */
+        SwapModel: {
+            /** Model */
+            model: string;
+        };
+        /**
+         * SwapReply
+         * @description The last swap of an endpoint's model.
+         */
+        SwapReply: {
+            /** At */
+            at: number;
+            /** By */
+            by: string;
+            /** Model */
+            model: string;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "loading" | "done" | "failed" | "unknown";
+            /** Why */
+            why: string | null;
+        };
         /** TextualPart */
         TextualPart: {
             /** Text */
@@ -6125,6 +6542,14 @@ export interface components {
         TicketBody: {
             /** Ticket */
             ticket: string;
+        };
+        /**
+         * TokensReply
+         * @description Newest first, expired ones too, without their secrets.
+         */
+        TokensReply: {
+            /** Tokens */
+            tokens: components["schemas"]["ApiToken"][];
         };
         /**
          * TrainingSet
@@ -8194,6 +8619,238 @@ export interface operations {
             };
         };
     };
+    list_endpoints: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EndpointsReply"];
+                };
+            };
+        };
+    };
+    start_serving: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewEndpoint"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EndpointReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_endpoint_log: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                endpoint_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EndpointLog"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    stop_serving: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                endpoint_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EndpointReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    swap_served_model: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                endpoint_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SwapModel"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EndpointReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_serving_keys: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ServingKeys"];
+                };
+            };
+        };
+    };
+    make_serving_key: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewServingKey"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MadeServingKey"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    revoke_serving_key: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
     list_leaderboards: {
         parameters: {
             query?: never;
@@ -8780,6 +9437,100 @@ export interface operations {
                 "application/json": components["schemas"]["PasswordChange"];
             };
         };
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_tokens: {
+        parameters: {
+            query?: {
+                /** @description Everybody's, for administrators. */
+                everybody?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TokensReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    make_own_token: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewToken"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MadeToken"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    revoke_token_by_id: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                token_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
         responses: {
             /** @description Successful Response */
             204: {
