@@ -46,7 +46,7 @@ def test_a_token_acts_in_its_persons_name_and_the_log_says_which(workspace: Work
         secret, token_id = make(cora, "curator")
         with program(url, secret) as bot:
             assert bot.get("/api/session").json()["name"] == "cora"
-            bot.post("/api/rewards/keys", json={"name": "trainer"}).raise_for_status()  # without the session's CSRF token
+            bot.post("/api/rewards/keys", json={"name": "trainer"}).raise_for_status()  # no CSRF token
         listed = cora.get("/api/tokens").json()["tokens"]
         assert [each["id"] for each in listed] == [token_id]
         assert listed[0]["used_at"] is not None

@@ -71,11 +71,11 @@ class EndpointReply(FromRecord):
 
 class EndpointsReply(BaseModel):
     """`endpoints`: the newest first. `models`: that can be served; null while another process holds the store.
-    `others`: addresses of servers that the web server was started with."""
+    `external`: addresses of servers that the web server was started with."""
 
     endpoints: list[EndpointReply]
     models: list[StoredModel] | None
-    others: list[str]
+    external: list[str]
 
 
 class EndpointLog(BaseModel):
@@ -112,7 +112,7 @@ def list_endpoints(person: Viewer, service: ServiceNow) -> EndpointsReply:
     return EndpointsReply(
         endpoints=[_reply(each) for each in live_endpoints(endpoints_of(service.workspace))],
         models=models,
-        others=[address_of(server) for server in service.settings.reward_servers],
+        external=[address_of(server) for server in service.settings.reward_servers],
     )
 
 

@@ -69,10 +69,10 @@ class EndpointSettings:
 
     def arguments(self) -> list[str]:
         """Of `assay`."""
-        given = ["serve", self.model, "--name", self.name, "--port", str(self.port)]
-        given += ["--host", EVERYBODY] if self.network else []
-        given += ["--device", self.device] if self.device != "auto" else []
-        return given + (["--dtype", self.dtype] if self.dtype != "float32" else [])
+        arguments = ["serve", self.model, "--name", self.name, "--port", str(self.port)]
+        arguments += ["--host", EVERYBODY] if self.network else []
+        arguments += ["--device", self.device] if self.device != "auto" else []
+        return arguments + (["--dtype", self.dtype] if self.dtype != "float32" else [])
 
     def command(self) -> str:
         """As typed in the workspace's folder."""
@@ -120,8 +120,8 @@ class Endpoint:
         if exited["code"] in (0, 130, 143):
             return "stopped", "stopped from outside", ended
         lines = self.log().strip().splitlines()
-        said = next((line for line in reversed(lines) if line.startswith("assay: ")), lines[-1] if lines else "")
-        return "failed", said.removeprefix("assay: ") or f"it ended with status {exited['code']}", ended
+        message = next((line for line in reversed(lines) if line.startswith("assay: ")), lines[-1] if lines else "")
+        return "failed", message.removeprefix("assay: ") or f"it ended with status {exited['code']}", ended
 
     def log(self) -> str:
         """The end of what it printed."""
@@ -190,8 +190,8 @@ def stop_endpoint(endpoint: Endpoint, by: str) -> None:
 def endpoints_of(workspace: Workspace) -> list[Endpoint]:
     """The newest first: all that run, and at most SHOWN that have ended."""
     folders = sorted((workspace.root / FOLDER).glob("served-*"), reverse=True)
-    found = [endpoint for folder in folders if (endpoint := _read(folder)) is not None]
-    return [each for number, each in enumerate(found) if number < SHOWN or each.process.is_alive()]
+    endpoints = [endpoint for folder in folders if (endpoint := _read(folder)) is not None]
+    return [each for number, each in enumerate(endpoints) if number < SHOWN or each.process.is_alive()]
 
 
 def endpoint_of(workspace: Workspace, endpoint_id: str) -> Endpoint:

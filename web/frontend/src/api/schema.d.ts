@@ -3196,15 +3196,15 @@ export interface components {
         /**
          * EndpointsReply
          * @description `endpoints`: the newest first. `models`: that can be served; null while another process holds the store.
-         *     `others`: addresses of servers that the web server was started with.
+         *     `external`: addresses of servers that the web server was started with.
          */
         EndpointsReply: {
             /** Endpoints */
             endpoints: components["schemas"]["EndpointReply"][];
+            /** External */
+            external: string[];
             /** Models */
             models: components["schemas"]["StoredModel"][] | null;
-            /** Others */
-            others: string[];
         };
         /**
          * EpisodeReply

@@ -44,10 +44,10 @@ export function ServedPage() {
           {t("Show {{number}} more that have ended", { number: ended.length - ENDED_SHOWN })}
         </Anchor>
       )}
-      {data.others.length > 0 && (
+      {data.external.length > 0 && (
         <Text size="sm" className="dim">
           {t("Started elsewhere and named when this page's server began: {{addresses}}. They are stopped where they run.", {
-            addresses: data.others.join(", "),
+            addresses: data.external.join(", "),
           })}
         </Text>
       )}
