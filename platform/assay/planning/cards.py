@@ -89,6 +89,16 @@ def find_card(name: str) -> Card:
     return _this_gpu(torch.cuda.get_device_properties(0)) if torch.cuda.is_available() else this_processor()
 
 
+def usable_memory(device: "torch.device") -> tuple[str, int]:
+    """What the device is called, and the bytes of its memory that a training may have."""
+    import torch
+
+    if device.type != "cuda":
+        return "this machine", _memory()
+    card = _this_gpu(torch.cuda.get_device_properties(device))
+    return card.name, card.usable
+
+
 def _this_gpu(properties: object) -> Card:
     name, memory = str(getattr(properties, "name", "")), int(getattr(properties, "total_memory", 0))
     near = [card for card in CARDS.values() if card.name.split("-")[0] in name.lower()]

@@ -109,6 +109,11 @@ class Policy:
             keep_frozen(model)
         return model
 
+    @property
+    def networks(self) -> list[Any]:
+        """All that is loaded: the policy's, and a copy as its reference and a teacher where there are."""
+        return [each for each in (self.model, self._reference, self._teacher) if each is not None]
+
     def divide(self, parallel: SingleProcess) -> None:
         """Share the work, and with it the weights where `parallel` does; before anything holds a reference to a weight.
 

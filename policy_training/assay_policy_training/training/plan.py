@@ -84,7 +84,7 @@ class PlannedPolicy:
             policy, critic = loop.policy, loop.critic
             batch = self._rollouts(policy, number)
             length = int(batch.train_mask[0].sum()) + sampling.max_new_tokens
-            loaded = [m for m in (policy.model, policy._reference, policy._teacher) if m is not None]
+            loaded = policy.networks
             loaded += [critic.model, critic.score] if critic is not None else []  # type: ignore[attr-defined]
             optimisers = [loop.optimiser, *([critic.optimiser] if critic is not None else [])]  # type: ignore[attr-defined]
             cost = measured(loaded, optimisers, lambda: loop.learn(batch, 1, sampling, Stopwatch()))

@@ -16,16 +16,19 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
+
 from assay.data.json_lines import Lines, parse_object
 from assay.domain import prompt_of
 from assay.errors import BackendError, BadInputError
 from assay.models.attention.packing import unwrapped
 from assay.models.chat.options import ChatOptions
 from assay.models.contamination import KEY, BenchmarkUse, read_uses, union, write_uses
-from assay.models.parallelism.distributed import Parallel, world_size
+from assay.models.parallelism.distributed import Parallel, local_device, world_size
 from assay.models.parallelism.process_group import process_group
 from assay.models.parallelism.strategy import resolve
 from assay.models.spec import RewardModelSpec, weights_digest
+from assay.planning.least_memory import require_memory
 from assay.registry import unknown
 from assay.runs.callbacks import Callback, StepCallback
 from assay.runs.json_log import METRICS_FILE
@@ -36,7 +39,7 @@ from assay.runs.trackers import open_trackers, require_trackers
 from assay.score import Score
 from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
-from assay_policy_training.core.policy import RELOAD_TOLERANCE, Policy, policy_renderer, reload_difference
+from assay_policy_training.core.policy import RELOAD_TOLERANCE, Lora, Policy, policy_renderer, reload_difference
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.prompts.mixtures import split_weight
 from assay_policy_training.plugins.protocols import RewardSource, StepMetrics
@@ -223,6 +226,7 @@ def _train(
         calls=plan.calls,
         media=media,
     )
+    _require_memory(config, recipe, local_device(plan.device))
     settings = WatchSettings(share=plan.watch_share, seed=recipe.seed)
 
     def evaluate(when: str, policy: Policy) -> dict[str, PolicyEvaluation]:
@@ -331,6 +335,19 @@ def _train(
         main[1],
         by_set,
     )
+
+
+def _require_memory(config: WorkerConfig, recipe: Recipe, device: torch.device) -> None:
+    autocast = recipe.optimisation.autocasts(device)
+    recipe = replace(recipe, optimisation=replace(recipe.optimisation, autocast=autocast))
+
+    def networks(recipe: Recipe) -> list[torch.nn.Module]:
+        return replace(config, recipe=recipe_to_dict(recipe)).load(torch.device("cpu")).networks
+
+    adapters = replace(recipe, lora=Lora(rank=16))
+    less = {} if recipe.lora.rank else {"--set lora.rank=16": lambda: networks(adapters)}
+    ranks = world_size() if config.parallel == "fsdp" else 1
+    require_memory(config.policy, lambda: networks(recipe), less, device, ranks, "--policy")
 
 
 def _compared(before: PolicyEvaluation, after: PolicyEvaluation) -> dict[str, Any]:

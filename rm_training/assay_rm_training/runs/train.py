@@ -17,15 +17,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
+
 from assay.errors import BadInputError, NotFoundError
 from assay.models.chat.renderer import Renderer
 from assay.models.contamination import BenchmarkUse, union
 from assay.models.devices import pick_dtype
 from assay.models.loading import context_length
-from assay.models.parallelism.distributed import world_size
+from assay.models.parallelism.distributed import local_device, world_size
 from assay.models.parallelism.process_group import process_group
 from assay.models.parallelism.strategy import resolve
 from assay.models.spec import ParityCheck, RewardModelSpec
+from assay.planning.least_memory import require_memory
 from assay.runs.callbacks import Callback
 from assay.runs.contamination_gate import BenchmarkState
 from assay.runs.json_log import METRICS_FILE
@@ -62,7 +65,7 @@ from assay_rm_training.training.batch_order import StepPlan
 from assay_rm_training.training.distributed import WorkerSettings, begin
 from assay_rm_training.training.loop import train
 from assay_rm_training.training.summary import TrainingSummary
-from assay_rm_training.training_config import TrainingConfig
+from assay_rm_training.training_config import LoraConfig, TrainingConfig
 from assay_serving.scorer import ScoreItem
 
 
@@ -152,6 +155,7 @@ def train_model(
     if plan.config.keep == "best" and eval_rows is None:
         raise BadInputError("early stopping needs held-out data: --eval-data", field="keep")
     base = locate_model(workspace, plan.config.base)
+    _require_memory(plan)
     reference: str | None = getattr(plan.method, "reference", None)
     models = [base, *([locate_model(workspace, reference)] if reference is not None else [])]
     inputs = inputs_of(
@@ -181,6 +185,17 @@ def train_model(
         with token_folder(workspace, encoded_by) as tokens:
             data = (rows, eval_rows, final_rows)
             return _train(run, plan, *data, folder, tokens, contamination, uses, callbacks, resume=resume)
+
+
+def _require_memory(plan: TrainingPlan) -> None:
+    config = plan.config
+
+    def models(config: TrainingConfig) -> list[torch.nn.Module]:
+        return [plan.method.load(config, torch.device("cpu")).model]
+
+    less = {} if config.lora else {"--lora 16": lambda: models(replace(config, lora=LoraConfig()))}
+    ranks = world_size() if config.parallel == "fsdp" else 1
+    require_memory(config.base, lambda: models(config), less, local_device(config.device), ranks, "--base")
 
 
 def _train(

@@ -1,0 +1,60 @@
+"""The least that a training holds: whether it can fit at all, known before any weight is loaded.
+
+Covers: weights, gradients and the two moments of AdamW, from configurations alone; one line that says what would take
+less. Leaves out: activations and all else that a step takes (`assay plan`), other optimisers.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import torch
+
+from assay.errors import BadInputError, NotFoundError
+from assay.models.loading import resolve_model
+from assay.planning.cards import GIB, usable_memory
+from assay.planning.fake_step import planned
+
+Load = Callable[[], Iterable[torch.nn.Module]]
+#: Bytes of weights, gradients and optimiser for one of the checkpoint, at most: float32 for bfloat16, four times.
+_MOST = 8
+
+
+def require_memory(
+    base: str, load: Load, changes: Mapping[str, Load], device: torch.device, ranks: int, setting: str
+) -> None:
+    """Raises BadInputError where the least memory of what `load` loads is more than this process's device has.
+
+    `changes`: what could be done, in words, and the models with it. `ranks`: processes that share all of it. Models
+    much smaller than the memory are not looked at.
+    """
+    name, usable = usable_memory(device)
+    stored = _stored_bytes(base)
+    if stored is not None and _MOST * stored < usable / 2:
+        return
+    if (needed := least_bytes(load) // ranks) <= usable:
+        return
+    less = {words: least_bytes(other) // ranks for words, other in changes.items()}
+    would = [f"{words} ({held / GIB:.1f} GiB and activations)" for words, held in less.items() if held <= usable]
+    if device.type == "cuda":
+        would.append(f"--parallel fsdp on {-(-needed * ranks * 5 // (usable * 4))} or more of it")
+    raise BadInputError(
+        f"training {base} holds at least {needed / GIB:.1f} GiB of weights, gradients and optimiser, and {name} has "
+        f"{usable / GIB:.1f}; less would take: {', or '.join(would) or 'a smaller model'} (assay plan)",
+        field=setting,
+    )
+
+
+def least_bytes(load: Load) -> int:
+    """Of one process that holds all."""
+    with planned("cpu"):
+        parameters = {id(p): p for model in load() for p in model.parameters()}.values()
+        return sum(p.nbytes * (4 if p.requires_grad else 1) for p in parameters)
+
+
+def _stored_bytes(base: str) -> int | None:
+    """None for a model that is not in a folder."""
+    try:
+        folder = Path(resolve_model(base))
+    except NotFoundError:
+        return None
+    return sum(file.stat().st_size for file in folder.glob("*.safetensors")) or None
