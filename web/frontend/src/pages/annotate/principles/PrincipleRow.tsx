@@ -1,6 +1,7 @@
 import { ActionIcon, Button } from "@mantine/core";
 import { IconX } from "@tabler/icons-react";
 
+import { t } from "../../../i18n";
 import type { PrincipleDraft } from "../drafts";
 import { ANSWERS, LETTERS } from "./answers";
 
@@ -37,7 +38,7 @@ export function PrincipleRow({ draft, disabled, onFocus, change }: PrincipleRowP
                 onFocus={onFocus}
                 onClick={() => change({ answer: chosen ? null : one.answer })}
               >
-                {one.label}
+                {t(one.label)}
               </Button>
             );
           })}
@@ -46,14 +47,14 @@ export function PrincipleRow({ draft, disabled, onFocus, change }: PrincipleRowP
       {evidence !== null && (
         <div className="evidence">
           <div style={{ flex: 1, minWidth: 0, display: "flex", flexDirection: "column" }}>
-            <q>{evidence}</q>
-            {answer === null && <small>Counts once {letter} has an answer.</small>}
+            <q dir="auto">{evidence}</q>
+            {answer === null && <small>{t("Counts once {{letter}} has an answer.", { letter })}</small>}
           </div>
           <ActionIcon
             size="xs"
             variant="subtle"
             color="gray"
-            aria-label={`Remove the evidence of ${letter}: ${principle}`}
+            aria-label={t("Remove the evidence of {{letter}}: {{principle}}", { letter, principle })}
             disabled={disabled}
             onClick={() => change({ evidence: null })}
           >

@@ -3,10 +3,15 @@ import "./principles.css";
 import { Button, Text, TextInput } from "@mantine/core";
 import { useEffect, useRef, useState, type KeyboardEvent } from "react";
 
+import { t } from "../../../i18n";
 import type { PrincipleDraft } from "../drafts";
-import { useKeys } from "../useKeys";
+import { numberKey, PRINCIPLES } from "../keys/actions";
+import { Key } from "../keys/Key";
+import { useKeymap } from "../keys/keymap";
+import { isAlone, positionOf } from "../keys/positions";
+import { useKeys } from "../keys/useKeys";
 import type { Item, Place } from "../words";
-import { ANSWERS, answerOf, draftAt, LETTERS, withChange, type Spot } from "./answers";
+import { ANSWERS, draftAt, LETTERS, withChange, type Spot } from "./answers";
 import { spanIn } from "./evidence";
 import { PrincipleRow } from "./PrincipleRow";
 import { highlight, selectedWords } from "./selection";
@@ -16,7 +21,7 @@ interface PrincipleVotesProps {
   principles: PrincipleDraft[];
   onChange: (principles: PrincipleDraft[]) => void;
   disabled: boolean;
-  /** Whether single keys outside the panel, `p` and `e`, are this panel's too. */
+  /** Whether single keys outside the panel, that go there and attach evidence, are this panel's too. */
   keys: boolean;
 }
 
@@ -31,6 +36,7 @@ export function PrincipleVotes({ item, principles, onChange, disabled, keys }: P
   const panel = useRef<HTMLElement>(null);
   const box = useRef<HTMLInputElement>(null);
   const spot = spots[active]!;
+  const keymap = useKeymap();
 
   // After each drawing, for the texts may be drawn anew: with the differences, or without Markdown.
   useEffect(() => {
@@ -51,17 +57,21 @@ export function PrincipleVotes({ item, principles, onChange, disabled, keys }: P
   const attachTo = (side: Place, words: string): boolean => {
     const span = spanIn(words, item[side]);
     if (span === null) {
-      setNote(`These words are not in the text of ${LETTERS[side]} as it was written.`);
+      setNote(t("These words are not in the text of {{letter}} as it was written.", { letter: LETTERS[side] }));
       return false;
     }
     onChange(withChange(principles, { ...spot, place: side }, { evidence: span.text }));
-    setNote(span.whole ? `Attached to ${LETTERS[side]}.` : `Only this part is in the text of ${LETTERS[side]} as it was written; attached.`);
+    setNote(
+      span.whole
+        ? t("Attached to {{letter}}.", { letter: LETTERS[side] })
+        : t("Only this part is in the text of {{letter}} as it was written; attached.", { letter: LETTERS[side] }),
+    );
     return true;
   };
 
   const attach = () => {
     const selected = selectedWords();
-    if (selected === "across") setNote("Select words within one response.");
+    if (selected === "across") setNote(t("Select words within one response."));
     else if (selected !== null) {
       setActive(active - (active % 2) + PLACES.indexOf(selected.place));
       attachTo(selected.place, selected.text);
@@ -77,12 +87,13 @@ export function PrincipleVotes({ item, principles, onChange, disabled, keys }: P
   };
 
   const pressed = (event: KeyboardEvent) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target instanceof HTMLInputElement) return;
-    const answer = answerOf(event.key);
+    if (!isAlone(event.nativeEvent) || event.target instanceof HTMLInputElement) return;
+    const position = positionOf(event.nativeEvent);
+    const answer = ANSWERS.find((one) => keymap.positionOf(numberKey(one.key)) === position)?.answer;
     const row = (event.target as HTMLElement).closest('[role="radiogroup"]') !== null;
-    if (answer !== null) change(spot, { answer });
-    else if (event.key === "0" || event.key === "Backspace") change(spot, { answer: null });
-    else if (event.key === "e") attach();
+    if (answer !== undefined) change(spot, { answer });
+    else if (position === keymap.positionOf(numberKey(0)) || position === "Backspace") change(spot, { answer: null });
+    else if (position === keymap.positionOf(PRINCIPLES.evidence)) attach();
     else if (event.key === "Escape" && document.activeElement instanceof HTMLElement) document.activeElement.blur();
     else if (row && event.key === "ArrowDown") focus(active + 1);
     else if (row && event.key === "ArrowUp") focus(active - 1);
@@ -96,23 +107,21 @@ export function PrincipleVotes({ item, principles, onChange, disabled, keys }: P
     event.preventDefault();
   };
 
-  useKeys(keys && !disabled, (key) => {
-    if (key === "e") attach();
-    else if (key === "p") focus(active);
-    else return false;
-    return true;
-  });
+  useKeys(keys && !disabled, [
+    [PRINCIPLES.evidence, attach],
+    [PRINCIPLES.principles, () => focus(active)],
+  ]);
 
   const done = principles.filter((one) => one.answer !== null).length;
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-element-interactions -- keys of the controls within
-    <section ref={panel} className="panel" aria-label="Principles" onKeyDown={pressed}>
+    <section ref={panel} className="panel" aria-label={t("Principles")} onKeyDown={pressed}>
       <Text size="xs" fw={600} className="dim" mb={2}>
-        Principles, {done} of {spots.length} answered
+        {t("Principles, {{done}} of {{all}} answered", { done, all: spots.length })}
       </Text>
       {item.principles.map((principle) => (
         <div key={principle} className="principle" data-active={principle === spot.principle || undefined}>
-          <Text size="sm" style={{ overflowWrap: "anywhere" }}>
+          <Text size="sm" dir="auto" style={{ overflowWrap: "anywhere" }}>
             {principle}
           </Text>
           {PLACES.map((side) => (
@@ -129,8 +138,9 @@ export function PrincipleVotes({ item, principles, onChange, disabled, keys }: P
               <TextInput
                 ref={box}
                 mt={6}
-                label={`Words of ${LETTERS[spot.place]} that show it`}
-                description="Select them in the response, or write them here. Enter attaches, Escape leaves."
+                label={t("Words of {{letter}} that show it", { letter: LETTERS[spot.place] })}
+                description={t("Select them in the response, or write them here. Enter attaches, Escape leaves.")}
+                dir="auto"
                 onKeyDown={(event) => {
                   if (event.key !== "Enter" && event.key !== "Escape") return;
                   event.preventDefault(); // else it would press the button that has the focus next
@@ -144,18 +154,24 @@ export function PrincipleVotes({ item, principles, onChange, disabled, keys }: P
                 variant="subtle"
                 color="gray"
                 disabled={disabled}
-                aria-keyshortcuts="e"
+                aria-keyshortcuts={keymap.label(PRINCIPLES.evidence)}
                 onMouseDown={(event) => event.preventDefault()} // the selection stays
                 onClick={attach}
-                rightSection={<kbd aria-hidden>e</kbd>}
+                rightSection={<Key of={PRINCIPLES.evidence} />}
               >
-                Attach selected words
+                {t("Attach selected words")}
               </Button>
             ))}
         </div>
       ))}
       <Text size="xs" className="dim" role="status" mt={4}>
-        {note ?? "Here: 1 yes, 2 partly, 3 no, 0 none; arrows move."}
+        {note ??
+          t("Here: {{yes}} yes, {{partly}} partly, {{no}} no, {{none}} none; arrows move.", {
+            yes: keymap.label(numberKey(1)),
+            partly: keymap.label(numberKey(2)),
+            no: keymap.label(numberKey(3)),
+            none: keymap.label(numberKey(0)),
+          })}
       </Text>
     </section>
   );

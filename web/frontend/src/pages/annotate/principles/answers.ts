@@ -9,18 +9,13 @@ export interface Spot {
 }
 
 /** The keys of the panel, and the words on its buttons. */
-export const ANSWERS: { answer: Fulfilment; label: string; key: string }[] = [
-  { answer: "yes", label: "yes", key: "1" },
-  { answer: "partially", label: "partly", key: "2" },
-  { answer: "no", label: "no", key: "3" },
+export const ANSWERS: { answer: Fulfilment; label: string; key: number }[] = [
+  { answer: "yes", label: "yes", key: 1 },
+  { answer: "partially", label: "partly", key: 2 },
+  { answer: "no", label: "no", key: 3 },
 ];
 
 export const LETTERS: Record<Place, "A" | "B"> = { first: "A", second: "B" };
-
-/** "3" -> "no" */
-export function answerOf(key: string): Fulfilment | null {
-  return ANSWERS.find((answer) => answer.key === key)?.answer ?? null;
-}
 
 export function draftAt(principles: PrincipleDraft[], { principle, place: side }: Spot): PrincipleDraft {
   const draft = principles.find((one) => one.principle === principle && one.place === side);

@@ -5,6 +5,7 @@ import { Link, useNavigate } from "react-router";
 
 import { ImagesFrom } from "../../../components/Messages";
 import { Empty, Failure, Waiting } from "../../../components/States";
+import { t } from "../../../i18n";
 import { PrincipleVotes } from "../principles/PrincipleVotes";
 import { RankingTask } from "../tasks/RankingTask";
 import { RatingTask } from "../tasks/RatingTask";
@@ -13,18 +14,21 @@ import { StepTask } from "../tasks/StepTask";
 import type { TaskProps } from "../tasks/task";
 import { DecisionBar } from "./DecisionBar";
 import { draftName } from "../drafts";
-import { KeyHelp } from "./KeyHelp";
+import { ADJUDICATION, numberKey, optionKey, PAIR, SESSION, type Action } from "../keys/actions";
+import { keyGroups } from "../keys/groups";
+import { Key } from "../keys/Key";
+import { KeyHelp } from "../keys/KeyHelp";
+import { useKeys, type Binding } from "../keys/useKeys";
 import { LiveFigures } from "./LiveFigures";
 import { Refused, Unsent } from "./Notices";
 import { OwnFigures } from "./OwnFigures";
-import { PromptPanel } from "./PromptPanel";
+import { PinnedPrompt, PromptPanel } from "./PromptPanel";
 import { Opinions, Receipt } from "./Receipt";
 import { ResponsePair, type Look } from "./ResponsePair";
 import { About, Section, SideColumn } from "./SideColumn";
 import { SessionHeader } from "./SessionHeader";
 import { SkipDialog } from "./SkipDialog";
 import { useDraft } from "./useDraft";
-import { useKeys } from "../useKeys";
 import { useLease } from "./useLease";
 import { useAnnotationSession, type LastVote, type Reply } from "./useAnnotationSession";
 import { useQuestionTypes, type QuestionTypes } from "../questionTypes";
@@ -60,25 +64,28 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
   const { reply, sending, last } = session;
   // After a vote whose item has something to show, that item stays until its person goes on.
   const [receiptOf, setShown] = useState<LastVote | null>(null);
-  const [look, setLook] = useState<Look>("rendered");
+  const [stored, setLook] = useLocalStorage<Look>({ key: "assay.look", defaultValue: "rendered", getInitialValueInEffect: false });
+  const [panel, setPanel] = useLocalStorage({ key: "assay.panel", defaultValue: true, getInitialValueInEffect: false });
   const [writing, setWriting] = useState<string | null>(null); // the ticket whose rationale is open
   const [keys, setKeys] = useLocalStorage({ key: "assay.single-keys", defaultValue: true });
   const [pause, setPause] = useLocalStorage({ key: "assay.pause-at-opinions", defaultValue: true });
   const [help, helpIs] = useDisclosure();
   const [skipping, skippingIs] = useDisclosure();
+  const [away, setAway] = useState(false);
+  const [prompt, setPrompt] = useState<string | null>(null); // the ticket whose prompt is open: all of it, or over the responses
   const box = useRef<HTMLTextAreaElement>(null);
   const before = useRef<HTMLDivElement>(null);
   const next = useRef<HTMLButtonElement>(null);
   const navigate = useNavigate();
   const item = receiptOf?.item ?? reply?.item ?? undefined;
-  const { draft, change, drop, seconds } = useDraft(
-    item === undefined ? undefined : draftName(person, queue, item),
-  );
+  const { draft, change, drop, seconds } = useDraft(item === undefined ? undefined : draftName(person, queue, item));
   const lost = useLease(queue, receiptOf === null ? item?.ticket : undefined, reply?.lease_seconds ?? 1800);
 
   const Task = item === undefined ? undefined : TASKS[item.component];
+  const look = stored === "diff" && Task !== undefined ? "rendered" : stored;
+  const open = item !== undefined && receiptOf === null && !sending;
   const decide = async (decision: { choice?: Choice; skip?: SkipReason; answer?: Record<string, unknown> }) => {
-    if (item === undefined || receiptOf !== null || sending) return;
+    if (!open) return;
     skippingIs.close();
     const done = await session.decide(item, { ...decision, ...draft, seconds: Math.round(seconds() * 10) / 10 });
     drop();
@@ -93,48 +100,65 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
   }, [receiptOf]);
 
   const goOn = () => {
+    if (receiptOf === null) return false;
     setShown(null);
     window.scrollTo(0, 0);
   };
-
-  const press = (key: string): boolean => {
-    const choice = Task !== undefined ? undefined : words.choices.find((option) => option.key === key)?.name as Choice | undefined;
-    if (receiptOf !== null && (key === "Enter" || key === " ")) goOn();
-    else if (key === "?") helpIs.open();
-    else if (key === "d" && Task === undefined) setLook(look === "diff" ? "rendered" : "diff");
-    else if (key === "m") setLook(look === "plain" ? "rendered" : "plain");
-    else if (key === "q") void session.release().finally(() => navigate("/annotate"));
-    else if (key === "u") {
-      setShown(null);
-      void session.undo();
-    } else if (item === undefined || receiptOf !== null || sending) return false;
-    else if (choice !== undefined) void decide({ choice });
-    else if (key === words.skip.key) skippingIs.open();
-    else if (key === "r") {
-      setWriting(item.ticket);
-      setTimeout(() => box.current?.focus());
-    } else if (key === "v" && adjudicating) void session.reveal();
-    else if (Task === undefined && /^[0-3]$/.test(key)) change({ strength: draft.strength === Number(key) ? null : Number(key) });
-    else return false;
-    return true;
+  const write = () => {
+    setWriting(item!.ticket);
+    setTimeout(() => box.current?.focus());
   };
-  useKeys(keys && !help && !skipping, press);
+  const undo = () => {
+    setShown(null);
+    void session.undo();
+  };
+  const leave = () => void session.release().finally(() => navigate("/annotate"));
+  const turnPrompt = () => setPrompt(item === undefined || prompt === item.ticket ? null : item.ticket);
+
+  const bindings: Binding[] = [
+    [SESSION.next, goOn],
+    [{ ...SESSION.next, id: "next:space", position: "Space" }, goOn],
+    [SESSION.help, helpIs.open],
+    [SESSION.plain, () => setLook(look === "plain" ? "rendered" : "plain")],
+    [SESSION.prompt, turnPrompt],
+    [SESSION.panel, () => setPanel(!panel)],
+    [SESSION.leave, leave],
+    [SESSION.undo, undo],
+  ];
+  if (Task === undefined) bindings.push([PAIR.diff, () => setLook(look === "diff" ? "rendered" : "diff")]);
+  if (open) {
+    if (Task === undefined) {
+      for (const choice of words.choices) bindings.push([optionKey("choice", choice), () => void decide({ choice: choice.name as Choice })]);
+      words.strengths.forEach((_, n) => bindings.push([numberKey(n), () => change({ strength: draft.strength === n ? null : n })]));
+    }
+    bindings.push([SESSION.skip, skippingIs.open], [SESSION.rationale, write]);
+    if (adjudicating) bindings.push([ADJUDICATION.reveal, () => void session.reveal()]);
+  }
+  const press = (action: Action) => void bindings.find(([{ id }]) => id === action.id)?.[1]();
+  const alive = keys && !help && !skipping;
+  useKeys(alive, bindings);
 
   const Decision = item === undefined ? undefined : DECISIONS[item.component];
   const Addition = ADDITIONS[types.principles?.component ?? ""];
   if (reply === undefined && session.trouble === null) return session.error ? <Failure error={session.error} /> : <Waiting />;
+  const others = adjudicating && receiptOf === null && item !== undefined && (
+    <Section title={t("Others' votes")} name="others">
+      {session.revealed !== null ? (
+        <Opinions title="" opinions={session.revealed} />
+      ) : (
+        <Button variant="light" color="violet" onClick={() => press(ADJUDICATION.reveal)} rightSection={<Key of={ADJUDICATION.reveal} />}>
+          {t("Show before deciding")}
+        </Button>
+      )}
+    </Section>
+  );
+  const principles = item !== undefined && receiptOf === null && item.principles.length > 0 && Addition !== undefined && (
+    <Addition key={item.ticket} item={item} principles={draft.principles} onChange={(principles) => change({ principles })} disabled={sending} keys={alive} />
+  );
   return (
     <>
-      <SessionHeader
-        queue={queue}
-        person={person}
-        progress={reply?.progress}
-        seconds={seconds}
-        look={look}
-        canUndo={reply?.progress.last != null}
-        press={press}
-      />
-      <div className="session" ref={before} tabIndex={-1} role="group" aria-label="Item">
+      <SessionHeader queue={queue} person={person} progress={reply?.progress} seconds={seconds} look={look} canUndo={reply?.progress.last != null} panel={panel} press={press} />
+      <div className="session-frame" ref={before} tabIndex={-1} role="group" aria-label={t("Item")}>
         <Stack gap="xs">
           {session.trouble !== null && <Unsent trouble={session.trouble} forgetful={session.forgetful} />}
           {session.notice !== null && (
@@ -143,19 +167,57 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
             </Alert>
           )}
           {lost && (
-            <Alert color="yellow" role="alert" p="xs" title="The time for this item ran out, and somebody else has it">
+            <Alert color="yellow" role="alert" p="xs" title={t("The time for this item ran out, and somebody else has it")}>
               <Button variant="light" color="yellow" onClick={session.refetch}>
-                Next item
+                {t("Next item")}
               </Button>
             </Alert>
           )}
           {session.refused.map((vote) => (
             <Refused key={`${vote.queue} ${vote.body.ticket}`} vote={vote} onDismiss={() => session.dismiss(vote)} />
           ))}
-          {item !== undefined && (
-            <ImagesFrom value={(hash) => `/api/annotate/queues/${encodeURIComponent(queue)}/items/${item.ticket}/media/${hash}`}>
-              <PromptPanel key={item.ticket} item={item} plain={look !== "rendered"} />
-              {Task === undefined ? (
+        </Stack>
+        <ImagesFrom value={(hash) => `/api/annotate/queues/${encodeURIComponent(queue)}/items/${item?.ticket}/media/${hash}`}>
+          {item !== undefined && away && <PinnedPrompt item={item} plain={look === "plain"} opened={prompt === item.ticket} onOpen={turnPrompt} />}
+          <div className="session" data-panel={panel || undefined}>
+            {item !== undefined && (
+              <PromptPanel key={item.ticket} item={item} plain={look === "plain"} whole={prompt === item.ticket && !away} onWhole={turnPrompt} onAway={setAway} />
+            )}
+            {panel ? (
+              <SideColumn
+                first={
+                  <>
+                    {others}
+                    {principles}
+                    {item !== undefined && <About item={item} guideline={reply?.guideline ?? ""} />}
+                  </>
+                }
+              >
+                {last !== null && receiptOf === null && (
+                  <Section title={t("Last vote")} name="last">
+                    <Receipt last={last} />
+                  </Section>
+                )}
+                <Section title={t("Queue")} name="queue">
+                  <LiveFigures queue={queue} pairs={Task === undefined} />
+                </Section>
+                {!adjudicating && (
+                  <Section title={t("You")} name="own">
+                    <OwnFigures queue={queue} person={person} seen={reply === undefined ? 0 : reply.progress.mine + reply.progress.passed} />
+                  </Section>
+                )}
+              </SideColumn>
+            ) : (
+              // What is part of the answer stays.
+              (others || principles) && (
+                <aside className="session-side session-side-first" aria-label={t("About this item")}>
+                  {others}
+                  {principles}
+                </aside>
+              )
+            )}
+            <div className="session-answers">
+              {item === undefined ? null : Task === undefined ? (
                 <ResponsePair item={item} look={look} />
               ) : (
                 <Task
@@ -166,111 +228,57 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
                   onAnswer={(answer) => void decide({ answer })}
                   press={press}
                   disabled={sending || session.trouble !== null || receiptOf !== null}
-                  keys={keys && !help && !skipping}
-                  plain={look !== "rendered"}
+                  keys={alive}
+                  plain={look === "plain"}
                   writing={writing === item.ticket}
                   box={box}
                 />
               )}
-              {receiptOf !== null ? (
+              {item === undefined ? null : receiptOf !== null ? (
                 <Group className="panel session-bar" justify="space-between" wrap="nowrap">
                   <Receipt last={receiptOf} />
-                  <Button ref={next} onClick={goOn} style={{ flexShrink: 0 }} rightSection={<kbd aria-hidden>Enter</kbd>}>
-                    Next
+                  <Button ref={next} onClick={goOn} style={{ flexShrink: 0 }} rightSection={<Key of={SESSION.next} />}>
+                    {t("Next")}
                   </Button>
                 </Group>
               ) : Task !== undefined ? null : Decision === undefined ? (
-                <Failure error={new Error(`This page cannot ask questions of type ${item.question}`)} />
+                <Failure error={new Error(t("This page cannot ask questions of type {{type}}", { type: item.question }))} />
               ) : (
-                <Decision
-                  draft={draft}
-                  change={change}
-                  press={press}
-                  disabled={session.trouble !== null}
-                  writing={writing === item.ticket}
-                  box={box}
-                />
+                <Decision draft={draft} change={change} press={press} disabled={session.trouble !== null} writing={writing === item.ticket} box={box} />
               )}
-            </ImagesFrom>
-          )}
-          {item === undefined && reply !== undefined && <NothingLeft reply={reply} adjudicating={adjudicating} onUndo={() => press("u")} />}
-        </Stack>
-        <SideColumn
-          others={
-            adjudicating &&
-            receiptOf === null &&
-            item !== undefined && (
-              <Section title="Others' votes">
-                {session.revealed !== null ? (
-                  <Opinions title="" opinions={session.revealed} />
-                ) : (
-                  <Button variant="light" color="violet" onClick={() => press("v")} rightSection={<kbd aria-hidden>v</kbd>}>
-                    Show before deciding
-                  </Button>
-                )}
-              </Section>
-            )
-          }
-          principles={
-            item !== undefined &&
-            receiptOf === null &&
-            item.principles.length > 0 &&
-            Addition !== undefined && (
-              <Addition
-                key={item.ticket}
-                item={item}
-                principles={draft.principles}
-                onChange={(principles) => change({ principles })}
-                disabled={sending}
-                keys={keys && !help && !skipping}
-              />
-            )
-          }
-        >
-          {item !== undefined && <About item={item} guideline={reply?.guideline ?? ""} />}
-          {last !== null && receiptOf === null && (
-            <Section title="Last vote">
-              <Receipt last={last} />
-            </Section>
-          )}
-          <Section title="Queue">
-            <LiveFigures queue={queue} pairs={Task === undefined} />
-          </Section>
-          {!adjudicating && (
-            <Section title="You">
-              <OwnFigures queue={queue} person={person} seen={reply === undefined ? 0 : reply.progress.mine + reply.progress.passed} />
-            </Section>
-          )}
-        </SideColumn>
+              {item === undefined && reply !== undefined && <NothingLeft reply={reply} adjudicating={adjudicating} onUndo={undo} />}
+            </div>
+          </div>
+        </ImagesFrom>
       </div>
-      <KeyHelp opened={help} onClose={helpIs.close} keys={keys} onKeys={setKeys} pause={pause} onPause={setPause} />
+      <KeyHelp opened={help} onClose={helpIs.close} groups={keyGroups(item, words, types, adjudicating)} keys={keys} onKeys={setKeys} pause={pause} onPause={setPause} />
       <SkipDialog opened={skipping} onClose={skippingIs.close} onSkip={(skip) => void decide({ skip })} />
     </>
   );
 }
 
 const WHY = {
-  closed: ["This queue is closed", "Nobody gets items of it any more. What was voted stays."],
-  waiting: ["Others have the rest before them", "An item that somebody passes on comes here by itself."],
-  done: ["Nothing is left for you here", "You have seen everything that this queue asks of you."],
+  closed: () => [t("This queue is closed"), t("Nobody gets items of it any more. What was voted stays.")],
+  waiting: () => [t("Others have the rest before them"), t("An item that somebody passes on comes here by itself.")],
+  done: () => [t("Nothing is left for you here"), t("You have seen everything that this queue asks of you.")],
 } as const;
 
 function NothingLeft({ reply, adjudicating, onUndo }: { reply: Reply; adjudicating: boolean; onUndo: () => void }) {
   const [title, text] = adjudicating
-    ? ["No conflict is left for you", "Every item has a majority, is decided, is one that you voted on, or is before somebody else who adjudicates."]
-    : WHY[reply.empty ?? "done"];
+    ? [t("No conflict is left for you"), t("Every item has a majority, is decided, is one that you voted on, or is before somebody else who adjudicates.")]
+    : WHY[reply.empty ?? "done"]();
   return (
     <div className="panel">
-      <Empty title={title}>
+      <Empty title={title!}>
         {text}
         <Group justify="center" gap="xs" mt="sm">
           {reply.progress.last !== null && (
             <Button variant="light" color="gray" onClick={onUndo}>
-              Undo the last vote
+              {t("Undo the last vote")}
             </Button>
           )}
           <Button component={Link} to="/annotate" variant="light">
-            All queues
+            {t("All queues")}
           </Button>
         </Group>
       </Empty>

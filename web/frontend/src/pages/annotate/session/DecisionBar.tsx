@@ -1,14 +1,19 @@
-import { Button, Group, SegmentedControl, Textarea, type ButtonProps } from "@mantine/core";
-import type { ReactNode, RefObject } from "react";
+import { Button, Group, SegmentedControl, type ButtonProps } from "@mantine/core";
+import type { RefObject } from "react";
 
+import { t } from "../../../i18n";
 import type { Draft } from "../drafts";
+import { numberKey, optionKey, SESSION, type Action } from "../keys/actions";
+import { Key } from "../keys/Key";
+import { useKeymap } from "../keys/keymap";
 import { useWords } from "../words";
+import { Rationale } from "../Rationale";
 
 interface DecisionBarProps {
   draft: Draft;
   change: (part: Partial<Draft>) => void;
-  /** Presses a key for somebody who clicks. */
-  press: (key: string) => void;
+  /** Does what the action's key does, for somebody who clicks. */
+  press: (action: Action) => void;
   /** While a vote waits for the server; not for the moment that it usually takes. */
   disabled: boolean;
   writing: boolean;
@@ -18,49 +23,33 @@ interface DecisionBarProps {
 /** What can be decided, each with its key. It stays in view below long responses. */
 export function DecisionBar({ draft, change, press, disabled, writing, box }: DecisionBarProps) {
   const words = useWords();
-  const decision = (key: string, label: string, look: ButtonProps = {}) => (
+  const keymap = useKeymap();
+  const decision = (action: Action, label: string, look: ButtonProps = {}) => (
     <Button
-      key={key}
+      key={action.id}
       variant="light"
       color="gray"
       {...look}
       disabled={disabled}
-      aria-keyshortcuts={key}
-      onClick={() => press(key)}
-      rightSection={<Key>{key}</Key>}
+      aria-keyshortcuts={keymap.label(action)}
+      onClick={() => press(action)}
+      rightSection={<Key of={action} />}
     >
       {label}
     </Button>
   );
   return (
-    <div className="panel session-bar" role="group" aria-label="Decision">
-      {(writing || draft.rationale !== "") && (
-        <Textarea
-          ref={box}
-          label="Rationale"
-          description="Kept in this browser until the vote is stored. Escape: back to the keys."
-          autosize
-          minRows={1}
-          maxRows={5}
-          maxLength={20_000}
-          mb="xs"
-          value={draft.rationale}
-          disabled={disabled}
-          onChange={(event) => change({ rationale: event.currentTarget.value })}
-          onKeyDown={(event) => {
-            if (event.key === "Escape" || (event.key === "Enter" && (event.ctrlKey || event.metaKey))) event.currentTarget.blur();
-          }}
-        />
-      )}
+    <div className="panel session-bar" role="group" aria-label={t("Decision")}>
+      {(writing || draft.rationale !== "") && <Rationale value={draft.rationale} onChange={(rationale) => change({ rationale })} disabled={disabled} box={box} />}
       <div className="session-decisions">
-        {words.choices.map(({ name, key, label }) =>
-          decision(key, label, name === "first" || name === "second" ? { variant: "filled", color: "teal" } : {}),
+        {words.choices.map((choice) =>
+          decision(optionKey("choice", choice), t(choice.label), choice.name === "first" || choice.name === "second" ? { variant: "filled", color: "teal" } : {}),
         )}
-        {decision(words.skip.key, "Skip")}
+        {decision(SESSION.skip, t("Skip"))}
       </div>
       <Group gap="xs" mt={6} wrap="nowrap">
         <SegmentedControl
-          aria-label="How much better"
+          aria-label={t("How much better")}
           disabled={disabled}
           value={draft.strength === null ? "" : String(draft.strength)}
           onChange={(value) => change({ strength: Number(value) })}
@@ -68,17 +57,13 @@ export function DecisionBar({ draft, change, press, disabled, writing, box }: De
             value: String(number),
             label: (
               <span>
-                {word} <Key>{String(number)}</Key>
+                {t(word)} <Key of={numberKey(number)} />
               </span>
             ),
           }))}
         />
-        {!writing && draft.rationale === "" && decision("r", "Rationale", { variant: "subtle" })}
+        {!writing && draft.rationale === "" && decision(SESSION.rationale, t("Rationale"), { variant: "subtle" })}
       </Group>
     </div>
   );
-}
-
-function Key({ children }: { children: ReactNode }) {
-  return <kbd aria-hidden>{children}</kbd>;
 }

@@ -1,9 +1,13 @@
 import { ActionIcon, Anchor, Badge, Group, Progress, Text, Title, Tooltip } from "@mantine/core";
-import { IconArrowBackUp, IconFileDiff, IconKeyboard, IconLogout2, IconMarkdownOff, type Icon } from "@tabler/icons-react";
+import { IconArrowBackUp, IconFileDiff, IconKeyboard, IconLayoutSidebarRight, IconLogout2, IconMarkdownOff, type Icon } from "@tabler/icons-react";
 import { Link } from "react-router";
 
 import type { Schemas } from "../../../api/client";
+import { TextMenu } from "../../../components/TextMenu";
 import { count, counted } from "../../../format/count";
+import { t } from "../../../i18n";
+import { PAIR, SESSION, type Action } from "../keys/actions";
+import { useKeymap } from "../keys/keymap";
 import { Streak } from "./OwnFigures";
 import type { Look } from "./ResponsePair";
 import { Timer } from "./Timer";
@@ -16,22 +20,25 @@ interface SessionHeaderProps {
   seconds: () => number;
   look: Look;
   canUndo: boolean;
-  press: (key: string) => void;
+  /** Whether the panel beside the texts is shown. */
+  panel: boolean;
+  press: (action: Action) => void;
 }
 
 /** Where one is: queue, progress, time; and what is not a decision. */
-export function SessionHeader({ queue, person, progress, seconds, look, canUndo, press }: SessionHeaderProps) {
-  const tool = (key: string, label: string, Drawn: Icon, pressed?: boolean, disabled = false) => (
-    <Tooltip label={`${label} (${key})`}>
+export function SessionHeader({ queue, person, progress, seconds, look, canUndo, panel, press }: SessionHeaderProps) {
+  const keymap = useKeymap();
+  const tool = (action: Action, label: string, Drawn: Icon, pressed?: boolean, disabled = false) => (
+    <Tooltip label={`${label} (${keymap.label(action)})`}>
       <ActionIcon
         variant={pressed ? "light" : "subtle"}
         color={pressed ? "teal" : "gray"}
         aria-label={label}
         aria-pressed={pressed}
-        aria-keyshortcuts={key}
+        aria-keyshortcuts={keymap.label(action)}
         data-disabled={disabled || undefined}
         aria-disabled={disabled}
-        onClick={() => press(key)}
+        onClick={() => press(action)}
       >
         <Drawn size={18} stroke={1.6} />
       </ActionIcon>
@@ -39,19 +46,21 @@ export function SessionHeader({ queue, person, progress, seconds, look, canUndo,
   );
   return (
     <div>
-      <Group justify="space-between" wrap="nowrap" gap="xs">
+      <Group justify="space-between" gap={4}>
         <Title order={1} style={{ minWidth: 0, overflowWrap: "anywhere" }}>
           <Anchor component={Link} to="/annotate" inherit c="inherit" underline="never" className="dim">
-            Annotate
+            {t("Annotate")}
           </Anchor>{" "}
-          / {queue}
+          / <bdi>{queue}</bdi>
         </Title>
         <Group gap={2} wrap="nowrap">
-          {tool("u", "Undo the last vote", IconArrowBackUp, undefined, !canUndo)}
-          {tool("d", "Words that differ", IconFileDiff, look === "diff")}
-          {tool("m", "Texts as they are written", IconMarkdownOff, look === "plain")}
-          {tool("?", "Keys", IconKeyboard)}
-          {tool("q", "Leave", IconLogout2)}
+          {tool(SESSION.undo, t("Undo the last vote"), IconArrowBackUp, undefined, !canUndo)}
+          {tool(PAIR.diff, t("Words that differ"), IconFileDiff, look === "diff")}
+          {tool(SESSION.plain, t("Texts as they are written"), IconMarkdownOff, look === "plain")}
+          <TextMenu />
+          {tool(SESSION.panel, t("Panel with the guideline"), IconLayoutSidebarRight, panel)}
+          {tool(SESSION.help, t("Keys"), IconKeyboard)}
+          {tool(SESSION.leave, t("Leave"), IconLogout2)}
         </Group>
       </Group>
       <Group gap="sm" mb="xs">

@@ -1,38 +1,45 @@
-import { Badge, Group, Stack, Text } from "@mantine/core";
-import type { ReactNode } from "react";
+import { Badge, Collapse, Group, Text, UnstyledButton } from "@mantine/core";
+import { useLocalStorage } from "@mantine/hooks";
+import { IconChevronDown, IconChevronRight } from "@tabler/icons-react";
+import { useId, type ReactNode } from "react";
 
+import { t } from "../../../i18n";
 import { Guideline } from "../Guideline";
 import type { Item } from "../words";
 
 interface SideColumnProps {
+  /** What one needs to decide: on a phone it stands before the responses. */
+  first: ReactNode;
+  /** The rest: on a phone it stands below all else. */
   children: ReactNode;
-  /** What other people said, for an adjudicator. */
-  others?: ReactNode;
-  /** Votes on single principles of the two responses. */
-  principles?: ReactNode;
 }
 
 /** What stands beside the texts. */
-export function SideColumn({ children, others: opinions, principles }: SideColumnProps) {
+export function SideColumn({ first, children }: SideColumnProps) {
   return (
-    <aside className="session-side" aria-label="About this item">
-      <Stack gap="xs">
-        {opinions}
-        {principles}
-        {children}
-      </Stack>
+    <aside className="session-side" aria-label={t("About this item")}>
+      <div className="session-side-first">{first}</div>
+      <div className="session-side-rest">{children}</div>
     </aside>
   );
 }
 
-/** One titled part of the column. */
-export function Section({ title, children }: { title: string; children: ReactNode }) {
+/** One titled part of the column, which its reader may fold; the browser remembers it by `name`. */
+export function Section({ title, name, children }: { title: string; name: string; children: ReactNode }) {
+  const [opened, setOpened] = useLocalStorage({ key: `assay.section:${name}`, defaultValue: true, getInitialValueInEffect: false });
+  const id = useId();
+  const Chevron = opened ? IconChevronDown : IconChevronRight;
   return (
     <section className="panel" aria-label={title}>
-      <Text size="xs" fw={600} className="dim" mb={2}>
-        {title}
-      </Text>
-      {children}
+      <UnstyledButton className="session-fold" aria-expanded={opened} aria-controls={id} onClick={() => setOpened(!opened)}>
+        <Chevron size={12} aria-hidden />
+        <Text component="span" size="xs" fw={600} className="dim">
+          {title}
+        </Text>
+      </UnstyledButton>
+      <Collapse id={id} expanded={opened} transitionDuration={0}>
+        {children}
+      </Collapse>
     </section>
   );
 }
@@ -44,14 +51,17 @@ export function About({ item, guideline }: { item: Item; guideline: string }) {
   return (
     <>
       {guidelines.length > 0 && (
-        <Section title="Guideline">
-          {guidelines.map((text, n) => (
-            <Guideline key={n} text={text} />
-          ))}
+        <Section title={t("Guideline")} name="guideline">
+          {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- on a phone it scrolls, also from the keyboard */}
+          <div className="session-guidelines" tabIndex={0} role="group" aria-label={t("Guideline")}>
+            {guidelines.map((text, n) => (
+              <Guideline key={n} text={text} />
+            ))}
+          </div>
         </Section>
       )}
       {(attributes !== null || item.reason !== "") && (
-        <Section title="About">
+        <Section title={t("About")} name="about">
           {attributes !== null && (
             <>
               <Group gap={4} mb={4}>
@@ -62,18 +72,18 @@ export function About({ item, guideline }: { item: Item; guideline: string }) {
                   {attributes.objectivity}
                 </Badge>
                 <Badge size="sm" variant="light" color="gray" tt="none">
-                  controversiality {attributes.controversiality}
+                  {t("controversiality {{how}}", { how: attributes.controversiality })}
                 </Badge>
               </Group>
               <Text size="xs" className="dim">
-                Wanted
+                {t("Wanted")}
               </Text>
               <Guideline text={attributes.desired} />
             </>
           )}
           {item.reason !== "" && (
-            <Text size="sm" className="dim">
-              Asked because: {item.reason}
+            <Text size="sm" className="dim" dir="auto">
+              {t("Asked because: {{reason}}", { reason: item.reason })}
             </Text>
           )}
         </Section>

@@ -1,6 +1,9 @@
 import { Button, Group, Text } from "@mantine/core";
 
-import { useKeys } from "../useKeys";
+import { t } from "../../../i18n";
+import { letterKey, TASK } from "../keys/actions";
+import { Key } from "../keys/Key";
+import { useKeys, type Binding } from "../keys/useKeys";
 import { ResponseText } from "./ResponseText";
 import { begun, type TaskProps } from "./task";
 import { TaskBar } from "./TaskBar";
@@ -32,24 +35,23 @@ export function RankingTask(props: TaskProps) {
     change({ response: { groups: [...groups.slice(0, -1), last.slice(0, -1)].filter((group) => group.length > 0), tie: false } });
   };
   const store = () => onAnswer({ ranks: responses.map((_, index) => groups.findIndex((group) => group.includes(index)) + 1) });
-  useKeys(keys && !disabled, (key) => {
-    const index = key.length === 1 ? LETTERS.slice(0, responses.length).indexOf(key.toUpperCase()) : -1;
-    if (index >= 0) put(index);
-    else if (key === "=") share();
-    else if (key === "z") back();
-    else if (key === "Enter" && ready) store();
-    else return false;
-    return true;
-  });
+  useKeys(keys && !disabled, [
+    ...responses.map((_, index): Binding => [letterKey(index), () => put(index)]),
+    [TASK.share, share],
+    [TASK.back, back],
+    [TASK.store, () => ready && store()],
+  ]);
   const order = groups.map((group) => group.map((index) => LETTERS[index]).join(" = ")).join(" > ");
   return (
     <>
-      {responses.map((text, index) => (
-        <ResponseText key={index} letter={LETTERS[index]} text={text} turns={item.turns[index]} plain={props.plain} />
-      ))}
-      <TaskBar {...props} ready={ready} onStore={store} hint={ready ? "" : "Which is the next best?"}>
-        <Text size="sm" mb={4} role="status" aria-label="Order">
-          {order === "" ? "Best first" : order}
+      <div className="session-list">
+        {responses.map((text, index) => (
+          <ResponseText key={index} letter={LETTERS[index]} text={text} turns={item.turns[index]} plain={props.plain} />
+        ))}
+      </div>
+      <TaskBar {...props} ready={ready} onStore={store} hint={ready ? "" : t("Which is the next best?")}>
+        <Text size="sm" mb={4} role="status" aria-label={t("Order")}>
+          {order === "" ? t("Best first") : order}
           {tie && " = ?"}
         </Text>
         <Group gap="xs">
@@ -59,18 +61,18 @@ export function RankingTask(props: TaskProps) {
               variant="light"
               color="gray"
               disabled={disabled || ranked.includes(index)}
-              aria-label={`${LETTERS[index]} is next`}
+              aria-label={t("{{letter}} is next", { letter: LETTERS[index] })}
               onClick={() => put(index)}
-              rightSection={<kbd aria-hidden>{LETTERS[index]?.toLowerCase()}</kbd>}
+              rightSection={<Key of={letterKey(index)} />}
             >
               {LETTERS[index]}
             </Button>
           ))}
-          <Button variant={tie ? "filled" : "subtle"} color="gray" disabled={disabled || groups.length === 0 || ready} aria-pressed={tie} onClick={share} rightSection={<kbd aria-hidden>=</kbd>}>
-            As good as the last
+          <Button variant={tie ? "filled" : "subtle"} color="gray" disabled={disabled || groups.length === 0 || ready} aria-pressed={tie} onClick={share} rightSection={<Key of={TASK.share} />}>
+            {t("As good as the last")}
           </Button>
-          <Button variant="subtle" color="gray" disabled={disabled || groups.length === 0} onClick={back} rightSection={<kbd aria-hidden>z</kbd>}>
-            Back
+          <Button variant="subtle" color="gray" disabled={disabled || groups.length === 0} onClick={back} rightSection={<Key of={TASK.back} />}>
+            {t("Back")}
           </Button>
         </Group>
       </TaskBar>

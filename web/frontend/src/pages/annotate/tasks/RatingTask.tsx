@@ -1,6 +1,8 @@
 import { Group, SegmentedControl, Text } from "@mantine/core";
 
-import { useKeys } from "../useKeys";
+import { t } from "../../../i18n";
+import { numberKey, TASK } from "../keys/actions";
+import { useKeys, type Binding } from "../keys/useKeys";
 import { ResponseText } from "./ResponseText";
 import { begun, type TaskProps } from "./task";
 import { TaskBar } from "./TaskBar";
@@ -22,21 +24,21 @@ export function RatingTask(props: TaskProps) {
   const open = scales.find(({ aspect }) => !(aspect in ratings));
   const rate = (aspect: string, value: number | null) => change({ response: { ...ratings, [aspect]: value } });
   const store = () => onAnswer({ ratings });
-  useKeys(keys && !disabled, (key) => {
-    if (key === "Enter" && open === undefined) store();
-    else if (key === "z") {
-      const answered = scales.filter(({ aspect }) => aspect in ratings).map(({ aspect }) => aspect);
-      change({ response: Object.fromEntries(answered.slice(0, -1).map((aspect) => [aspect, ratings[aspect]])) });
-    } else if (open === undefined) return false;
-    else if (key === "-") rate(open.aspect, null);
-    else if (/^\d$/.test(key) && open.low <= Number(key) && Number(key) <= open.high) rate(open.aspect, Number(key));
-    else return false;
-    return true;
-  });
+  const back = () => {
+    const answered = scales.filter(({ aspect }) => aspect in ratings).map(({ aspect }) => aspect);
+    change({ response: Object.fromEntries(answered.slice(0, -1).map((aspect) => [aspect, ratings[aspect]])) });
+  };
+  const digits = open === undefined ? [] : Array.from({ length: 10 }, (_, digit) => digit).filter((digit) => open.low <= digit && digit <= open.high);
+  useKeys(keys && !disabled, [
+    ...digits.map((digit): Binding => [numberKey(digit), () => rate(open!.aspect, digit)]),
+    [TASK.unknown, () => open !== undefined && rate(open.aspect, null)],
+    [TASK.back, back],
+    [TASK.store, () => open === undefined && store()],
+  ]);
   return (
     <>
       <ResponseText text={item.responses[0]!} turns={item.turns[0]} plain={props.plain} />
-      <TaskBar {...props} ready={open === undefined} onStore={store} hint={open === undefined ? "" : `Next: ${open.aspect}`}>
+      <TaskBar {...props} ready={open === undefined} onStore={store} hint={open === undefined ? "" : t("Next: {{aspect}}", { aspect: open.aspect })}>
         {scales.map(({ aspect, low, high }) => (
           <Group key={aspect} gap="2px 10px" mb={4}>
             <Text size="sm" w={140} fw={open?.aspect === aspect ? 700 : 400} style={{ overflowWrap: "anywhere" }}>
@@ -49,7 +51,7 @@ export function RatingTask(props: TaskProps) {
               onChange={(value) => rate(aspect, value === UNKNOWN ? null : Number(value))}
               data={[
                 ...Array.from({ length: high - low + 1 }, (_, n) => ({ value: String(low + n), label: String(low + n) })),
-                { value: UNKNOWN, label: "cannot say" },
+                { value: UNKNOWN, label: t("cannot say") },
               ]}
             />
           </Group>

@@ -1,7 +1,10 @@
 import { Alert, Button, CloseButton, Group, TextInput } from "@mantine/core";
 import { useRef, useState } from "react";
 
-import { useKeys } from "../useKeys";
+import { t } from "../../../i18n";
+import { numberKey, TASK } from "../keys/actions";
+import { Key } from "../keys/Key";
+import { useKeys, type Binding } from "../keys/useKeys";
 import { ResponseText } from "./ResponseText";
 import { begun, codePoints, wordsBetween, type TaskProps } from "./task";
 import { TaskBar } from "./TaskBar";
@@ -24,7 +27,7 @@ export function SpanTask(props: TaskProps) {
   const mark = (label: string) => {
     const place = typed === "" ? selected(shown.current) : placed(text, typed, spans);
     if (place === null) {
-      setProblem(typed === "" ? "Select the words in the response first, or type them below." : "These words are not in the response.");
+      setProblem(typed === "" ? t("Select the words in the response first, or type them below.") : t("These words are not in the response."));
       return;
     }
     setProblem(null);
@@ -33,14 +36,11 @@ export function SpanTask(props: TaskProps) {
     change({ response: [...spans, { ...place, label }] });
   };
   const store = () => onAnswer({ spans });
-  useKeys(keys && !disabled, (key) => {
-    const label = /^[1-9]$/.test(key) ? labels[Number(key) - 1] : undefined;
-    if (label !== undefined) mark(label);
-    else if (key === "z") change({ response: spans.slice(0, -1) });
-    else if (key === "Enter") store();
-    else return false;
-    return true;
-  });
+  useKeys(keys && !disabled, [
+    ...labels.slice(0, 9).map((label, n): Binding => [numberKey(n + 1), () => mark(label)]),
+    [TASK.back, () => change({ response: spans.slice(0, -1) })],
+    [TASK.store, store],
+  ]);
   return (
     <>
       <ResponseText text={text} turns={item.turns[0]} plain={props.plain}>
@@ -48,7 +48,7 @@ export function SpanTask(props: TaskProps) {
           {pieces(text, spans).map(({ words, marked }, n) => (marked ? <mark key={n}>{words}</mark> : words))}
         </div>
       </ResponseText>
-      <TaskBar {...props} ready onStore={store} hint={spans.length === 0 ? "Nothing marked: storing says that there is nothing to mark" : ""}>
+      <TaskBar {...props} ready onStore={store} hint={spans.length === 0 ? t("Nothing marked: storing says that there is nothing to mark") : ""}>
         {problem !== null && (
           <Alert color="yellow" p="xs" mb="xs" role="alert">
             {problem}
@@ -56,19 +56,20 @@ export function SpanTask(props: TaskProps) {
         )}
         <Group gap="xs" align="end">
           <TextInput
-            label="Words, as they are written"
-            placeholder="or select them in the response"
+            label={t("Words, as they are written")}
+            placeholder={t("or select them in the response")}
+            dir="auto"
             value={typed}
             disabled={disabled}
             onChange={(event) => setTyped(event.currentTarget.value)}
           />
           {labels.map((label, n) => (
-            <Button key={label} variant="light" color="gray" disabled={disabled} onClick={() => mark(label)} rightSection={n < 9 && <kbd aria-hidden>{n + 1}</kbd>}>
+            <Button key={label} variant="light" color="gray" disabled={disabled} onClick={() => mark(label)} rightSection={n < 9 && <Key of={numberKey(n + 1)} />}>
               {label}
             </Button>
           ))}
         </Group>
-        <ul className="session-marked" aria-label="Marked">
+        <ul className="session-marked" aria-label={t("Marked")}>
           {spans.map(({ start, end, label }, n) => (
             <li key={`${start} ${end} ${label}`}>
               <strong>{label}</strong>: <q>{wordsBetween(text, start, end)}</q>{" "}
@@ -76,7 +77,7 @@ export function SpanTask(props: TaskProps) {
                 size="xs"
                 display="inline-flex"
                 disabled={disabled}
-                aria-label={`Remove ${label}: ${wordsBetween(text, start, end)}`}
+                aria-label={t("Remove {{label}}: {{words}}", { label, words: wordsBetween(text, start, end) })}
                 onClick={() => change({ response: spans.filter((_, other) => other !== n) })}
               />
             </li>

@@ -2,7 +2,11 @@ import { Button, Group } from "@mantine/core";
 
 import { Messages, type Turn } from "../../../components/Messages";
 import { useQuestionTypes } from "../questionTypes";
-import { useKeys } from "../useKeys";
+import { t } from "../../../i18n";
+import { optionKey, TASK } from "../keys/actions";
+import { Key } from "../keys/Key";
+import { useKeymap } from "../keys/keymap";
+import { useKeys, type Binding } from "../keys/useKeys";
 import { ResponseText } from "./ResponseText";
 import { begun, wordsBetween, type TaskProps } from "./task";
 import { TaskBar } from "./TaskBar";
@@ -37,16 +41,15 @@ export function StepTask(props: TaskProps) {
   };
   const store = () => onAnswer({ steps: values });
   const back = () => change({ response: values.slice(0, -1) });
-  useKeys(keys && !disabled, (key) => {
-    const option = options.find((one) => one.key === key);
-    if (option !== undefined) label(option.value);
-    else if (key === "z") back();
-    else if (key === "Enter" && ready) store();
-    else return false;
-    return true;
-  });
+  const keymap = useKeymap();
+  useKeys(keys && !disabled, [
+    ...options.map((option): Binding => [optionKey("step", option), () => label(option.value)]),
+    [TASK.back, back],
+    [TASK.store, () => ready && store()],
+  ]);
   const stepTurns = item.settings.by_turns === true && item.turns[0] != null ? byTurns(item.turns[0]) : null;
-  const hint = values.length < places.length ? `Step ${values.length + 1} of ${places.length}${ready ? ", or store: the rest builds on an error" : ""}` : "";
+  const where = t("Step {{number}} of {{all}}", { number: values.length + 1, all: places.length });
+  const hint = values.length === places.length ? "" : ready ? t("{{where}}, or store: the rest builds on an error", { where }) : where;
   return (
     <>
       <ResponseText text={item.responses[0]!} turns={stepTurns === null ? item.turns[0] : null} plain={props.plain}>
@@ -67,15 +70,15 @@ export function StepTask(props: TaskProps) {
               variant="light"
               color="gray"
               disabled={disabled || values.length === places.length}
-              aria-keyshortcuts={option.key}
+              aria-keyshortcuts={keymap.label(optionKey("step", option))}
               onClick={() => label(option.value)}
-              rightSection={<kbd aria-hidden>{option.key}</kbd>}
+              rightSection={<Key of={optionKey("step", option)} />}
             >
-              {option.label}
+              {t(option.label)}
             </Button>
           ))}
-          <Button variant="subtle" color="gray" disabled={disabled || values.length === 0} onClick={back} rightSection={<kbd aria-hidden>z</kbd>}>
-            Back
+          <Button variant="subtle" color="gray" disabled={disabled || values.length === 0} onClick={back} rightSection={<Key of={TASK.back} />}>
+            {t("Back")}
           </Button>
         </Group>
       </TaskBar>

@@ -1,6 +1,7 @@
 import type { RefObject } from "react";
 
 import type { Draft } from "../drafts";
+import type { Action } from "../keys/actions";
 import type { Item } from "../words";
 
 /** What a question on one response, or on a list of them, gets of its session. */
@@ -10,8 +11,8 @@ export interface TaskProps {
   change: (part: Partial<Draft>) => void;
   /** Casts the answer, in the form that the question type takes. */
   onAnswer: (response: Record<string, unknown>) => void;
-  /** Presses a key of the session for somebody who clicks. */
-  press: (key: string) => void;
+  /** Does what a key of the session does, for somebody who clicks. */
+  press: (action: Action) => void;
   /** While an answer waits for the server, and while it is shown once more after it is stored. */
   disabled: boolean;
   keys: boolean;

@@ -1,0 +1,40 @@
+import { useLocalStorage } from "@mantine/hooks";
+import { useEffect } from "react";
+
+/** How a person reads texts: kept in the browser, applied to the whole page. */
+export interface Reading {
+  /** Of the text, as a multiple of the page's own. */
+  size: number;
+  font: Font;
+  /** Long lines of code are broken, or scroll. */
+  wrapCode: boolean;
+}
+
+export type Font = "sans" | "serif" | "mono" | "dyslexia";
+
+export const SIZES = [0.875, 1, 1.15, 1.3, 1.5];
+
+const FAMILIES: Record<Font, string> = {
+  sans: "var(--mantine-font-family)",
+  serif: "Charter, 'Bitstream Charter', 'Noto Serif', Georgia, Cambria, 'Times New Roman', serif",
+  mono: "var(--mantine-font-family-monospace)",
+  dyslexia: "OpenDyslexic, 'Atkinson Hyperlegible', 'Comic Sans MS', Verdana, 'DejaVu Sans', sans-serif",
+};
+
+const NONE: Reading = { size: 1, font: "sans", wrapCode: false };
+
+/** The person's reading, and a way to change parts of it. */
+export function useReading(): [Reading, (part: Partial<Reading>) => void] {
+  const [stored, setReading] = useLocalStorage<Partial<Reading>>({ key: "assay.reading", defaultValue: {}, getInitialValueInEffect: false });
+  const reading = { ...NONE, ...stored };
+  const { size, font, wrapCode } = reading;
+  useEffect(() => {
+    const { style, dataset } = document.documentElement;
+    style.setProperty("--text-size", String(size));
+    style.setProperty("--text-font", FAMILIES[font]);
+    if (wrapCode) dataset.wrapCode = "";
+    else delete dataset.wrapCode;
+    if (font === "dyslexia") void import("./dyslexiaFont");
+  }, [size, font, wrapCode]);
+  return [reading, (part) => setReading({ ...stored, ...part })];
+}
