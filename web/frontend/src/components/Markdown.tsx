@@ -44,7 +44,7 @@ const COMPONENTS: Components = {
   img: ({ src, alt }) =>
     typeof src === "string" ? (
       <a href={src} target="_blank" rel="noopener noreferrer nofollow">
-        {t("image")}
+        {t("Image, not fetched")}
         {alt ? `: ${alt}` : ""}
       </a>
     ) : (

@@ -136,21 +136,23 @@ function Picture({ image }: { image: Schemas["ShownImage"] }) {
         <IconPhoto size={14} aria-hidden />
         {hash !== undefined ? (
           <span>
-            {t("Image {{hash}} ({{media_type}}) cannot be shown here", { hash: hash.slice(0, 12), media_type: image.media_type ?? t("of unknown type") })}
+            {t("Image {{name}} ({{type}}) cannot be shown here", { name: hash.slice(0, 12), type: image.media_type ?? t("of unknown type") })}
           </span>
         ) : /^https?:\/\//.test(url) ? (
           <a href={url} target="_blank" rel="noopener noreferrer nofollow">
-            {t("Image, not fetched: {{url}}", { url })}
+            {t("Image, not fetched")}: <bdi>{url}</bdi>
           </a>
         ) : (
-          <span>{t("Image, not fetched: {{url}}", { url })}</span>
+          <span>
+            {t("Image, not fetched")}: <bdi>{url}</bdi>
+          </span>
         )}
       </div>
     );
   }
   return (
     <a className="message-image" href={address(hash)} target="_blank" rel="noopener noreferrer">
-      <img src={address(hash)} alt={t("Attachment {{hash}}", { hash: hash.slice(0, 12) })} onError={() => setFailed(true)} />
+      <img src={address(hash)} alt={t("Attachment {{name}}", { name: hash.slice(0, 12) })} onError={() => setFailed(true)} />
     </a>
   );
 }

@@ -1,3 +1,5 @@
+import "./reading.css";
+
 import { useLocalStorage } from "@mantine/hooks";
 import { useEffect } from "react";
 
@@ -14,13 +16,6 @@ export type Font = "sans" | "serif" | "mono" | "dyslexia";
 
 export const SIZES = [0.875, 1, 1.15, 1.3, 1.5];
 
-const FAMILIES: Record<Font, string> = {
-  sans: "var(--mantine-font-family)",
-  serif: "Charter, 'Bitstream Charter', 'Noto Serif', Georgia, Cambria, 'Times New Roman', serif",
-  mono: "var(--mantine-font-family-monospace)",
-  dyslexia: "OpenDyslexic, 'Atkinson Hyperlegible', 'Comic Sans MS', Verdana, 'DejaVu Sans', sans-serif",
-};
-
 const NONE: Reading = { size: 1, font: "sans", wrapCode: false };
 
 /** The person's reading, and a way to change parts of it. */
@@ -31,7 +26,7 @@ export function useReading(): [Reading, (part: Partial<Reading>) => void] {
   useEffect(() => {
     const { style, dataset } = document.documentElement;
     style.setProperty("--text-size", String(size));
-    style.setProperty("--text-font", FAMILIES[font]);
+    dataset.textFont = font;
     if (wrapCode) dataset.wrapCode = "";
     else delete dataset.wrapCode;
     if (font === "dyslexia") void import("./dyslexiaFont");

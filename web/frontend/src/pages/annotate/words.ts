@@ -1,5 +1,6 @@
 import type { Schemas } from "../../api/client";
 import { percent } from "../../format/percent";
+import { t, textKey } from "../../i18n";
 import { useQuestionTypes } from "./questionTypes";
 
 export type Item = Schemas["AnnotationItem"];
@@ -26,8 +27,17 @@ export interface PairWords {
   strengths: string[];
 }
 
-const skip: Option = { name: "skip", key: "", label: "Skipped", short: "skip" };
+const skip: Option = { name: "skip", key: "", label: textKey("Skipped"), short: "skip" };
 const NONE: PairWords = { choices: [], skip, skips: [], counted_skips: [], strengths: [] };
+
+/** What the server's question types say, to be translated: `t(option.label)`. */
+export const SERVER_WORDS = [
+  ...[textKey("A is better"), textKey("B is better"), textKey("Tie"), textKey("Both good"), textKey("Both bad")],
+  ...[textKey("I cannot decide which is better"), textKey("The texts are broken or unreadable")],
+  ...[textKey("Not my field, or I should not judge this one"), textKey("Not now; somebody else may take it")],
+  ...[textKey("barely"), textKey("slightly"), textKey("clearly"), textKey("far")],
+  ...[textKey("Correct"), textKey("Neutral, or not sure"), textKey("Wrong"), textKey("yes"), textKey("partly"), textKey("no")],
+];
 
 /** None before the API has told them. */
 export function useWords(): PairWords {
@@ -37,9 +47,11 @@ export function useWords(): PairWords {
 
 /** "A is clearly better": in the letters of the reader's own screen. */
 export function saidInWords(words: PairWords, said: Said, strength?: number | null): string {
-  if (strength != null && (said === "first" || said === "second")) return `${said === "first" ? "A" : "B"} is ${words.strengths[strength]} better`;
-  if (said === "answered") return "Answered";
-  return [...words.choices, words.skip].find((option) => option.name === said)?.label ?? said;
+  if (strength != null && (said === "first" || said === "second")) {
+    return t("{{letter}} is {{how}} better", { letter: said === "first" ? "A" : "B", how: t(words.strengths[strength] ?? "") });
+  }
+  if (said === "answered") return t("Answered");
+  return t([...words.choices, words.skip].find((option) => option.name === said)?.label ?? said);
 }
 
 /** What was written with a vote; a skip's begins with its reason's name, which its words stand for. */
@@ -47,7 +59,7 @@ export function rationaleInWords(words: PairWords, said: Said, rationale: string
   if (said !== "skip") return rationale;
   const [reason, ...rest] = rationale.split(": ");
   const label = words.skips.find((skip) => skip.name === reason)?.label;
-  return label === undefined ? rationale : [label, ...rest].join(": ");
+  return label === undefined ? rationale : [t(label), ...rest].join(": ");
 }
 
 /** 95 -> "1:35" */
@@ -58,6 +70,6 @@ export function clock(seconds: number): string {
 
 /** A share that comes in steps of a twentieth, rounded down. */
 export function shareInWords(share: number): string {
-  if (share >= 1) return "all done";
-  return share === 0 ? "under 5 % done" : `about ${percent(share, 0)} done`;
+  if (share >= 1) return t("all done");
+  return share === 0 ? t("under 5 % done") : t("about {{share}} done", { share: percent(share, 0) });
 }

@@ -2,8 +2,8 @@ import { Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 
 import { api, body, type Schemas } from "../../../api/client";
-import { counted } from "../../../format/count";
 import { percent } from "../../../format/percent";
+import { t } from "../../../i18n";
 
 const EVERY_MS = 5000;
 const LEAST = 10; // items: of fewer, resampling tells nothing of how far off the figure may be
@@ -19,11 +19,11 @@ export function LiveFigures({ queue, pairs }: { queue: string; pairs: boolean })
   return (
     <>
       <Text size="sm">
-        {counted(data.voting, "person", "people")} here now; {counted(data.people, "has", "have")} voted so far
+        {t("{{count}} people here now", { count: data.voting })}; {t("{{count}} have voted so far", { count: data.people })}
       </Text>
       {!pairs ? null : data.agreement === null ? (
         <Text size="sm" className="dim">
-          How far people agree is shown when the queue is closed: votes are blind until then.
+          {t("How far people agree is shown when the queue is closed: votes are blind until then.")}
         </Text>
       ) : (
         <Agreement of={data.agreement} />
@@ -36,21 +36,21 @@ function Agreement({ of: { with_ties: all, ties_dropped: decided } }: { of: Sche
   if (all.items === 0) {
     return (
       <Text size="sm" className="dim">
-        No item has two votes yet: nothing to agree on.
+        {t("No item has two votes yet: nothing to agree on.")}
       </Text>
     );
   }
   return (
     <>
       <Text size="sm">
-        Agreement: <Estimate of={all.percent} items={all.items} as={(share) => percent(share, 0)} />
+        {t("Agreement:")} <Estimate of={all.percent} items={all.items} as={(share) => percent(share, 0)} />
       </Text>
       <Text size="sm">
-        Krippendorff&apos;s alpha <Estimate of={all.alpha} items={all.items} />, without ties{" "}
-        <Estimate of={decided.alpha} items={decided.items} />
+        {t("Krippendorff's alpha")} <Estimate of={all.alpha} items={all.items} />, {t("without ties")} <Estimate of={decided.alpha} items={decided.items} />
       </Text>
       <Text size="xs" className="dim">
-        over {counted(all.items, "item")} with two votes or more{all.items >= LEAST && "; 95 % intervals"}
+        {t("over {{count}} items with two votes or more", { count: all.items })}
+        {all.items >= LEAST && t("; 95 % intervals")}
       </Text>
     </>
   );
@@ -63,11 +63,11 @@ interface EstimateProps {
 }
 
 function Estimate({ of, items, as = (n) => n.toFixed(2) }: EstimateProps) {
-  if (of.value === null) return <span>not to tell yet</span>;
+  if (of.value === null) return <span>{t("not to tell yet")}</span>;
   return (
     <span>
       <strong>{as(of.value)}</strong>
-      {of.interval != null && items >= LEAST && ` (${as(of.interval.low)} to ${as(of.interval.high)})`}
+      {of.interval != null && items >= LEAST && ` (${t("{{low}} to {{high}}", { low: as(of.interval.low), high: as(of.interval.high) })})`}
     </span>
   );
 }

@@ -2,18 +2,19 @@ import { Alert, Button, Group, Text } from "@mantine/core";
 import { IconClockPause, IconHandStop } from "@tabler/icons-react";
 
 import type { Problem } from "../../../api/problems";
+import { t } from "../../../i18n";
 import type { RefusedVote } from "./outbox";
 import { saidInWords, useWords } from "../words";
 
 /** A vote that is not acknowledged yet: what keeps it, and that nothing is lost. */
 export function Unsent({ trouble, forgetful }: { trouble: Problem; forgetful: boolean }) {
   return (
-    <Alert color="yellow" icon={<IconClockPause size={18} />} title="Not stored yet; it is being sent again" role="status" p="xs">
+    <Alert color="yellow" icon={<IconClockPause size={18} />} title={t("Not stored yet; it is being sent again")} role="status" p="xs">
       <Text size="sm">
         {trouble.message}.{" "}
         {forgetful
-          ? "This browser stores nothing: leave the page open until the vote is stored."
-          : "Your vote is kept in this browser, also if you load the page again."}
+          ? t("This browser stores nothing: leave the page open until the vote is stored.")
+          : t("Your vote is kept in this browser, also if you load the page again.")}
       </Text>
     </Alert>
   );
@@ -24,24 +25,24 @@ export function Refused({ vote, onDismiss }: { vote: RefusedVote; onDismiss: () 
   const { choice, skip, strength, rationale } = vote.body;
   const words = useWords();
   return (
-    <Alert color="red" icon={<IconHandStop size={18} />} title="One of your votes was not taken" role="alert" p="xs">
+    <Alert color="red" icon={<IconHandStop size={18} />} title={t("One of your votes was not taken")} role="alert" p="xs">
       <Text size="sm">
         {vote.detail} ({vote.queue}, {new Date(vote.at).toLocaleTimeString()}:{" "}
         {saidInWords(words, choice ?? (skip ? "skip" : "tie"), strength)})
       </Text>
       {rationale !== "" && rationale !== undefined && (
-        <Text size="sm" component="blockquote" m={0} mt={4} style={{ whiteSpace: "pre-wrap", overflowWrap: "anywhere" }}>
+        <Text size="sm" component="blockquote" dir="auto" m={0} mt={4} style={{ whiteSpace: "pre-wrap", overflowWrap: "anywhere" }}>
           {rationale}
         </Text>
       )}
       <Group gap="xs" mt={6}>
         {rationale !== "" && rationale !== undefined && (
           <Button variant="light" color="red" onClick={() => void navigator.clipboard.writeText(rationale)}>
-            Copy the rationale
+            {t("Copy the rationale")}
           </Button>
         )}
         <Button variant="light" color="gray" onClick={onDismiss}>
-          Dismiss
+          {t("Dismiss")}
         </Button>
       </Group>
     </Alert>

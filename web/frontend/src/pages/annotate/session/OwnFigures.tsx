@@ -2,9 +2,9 @@ import { Badge, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 
 import { api, body } from "../../../api/client";
-import { counted } from "../../../format/count";
 import { duration } from "../../../format/duration";
 import { percent } from "../../../format/percent";
+import { t } from "../../../i18n";
 
 interface Whose {
   queue: string;
@@ -29,7 +29,7 @@ export function Streak(whose: Whose) {
   if (streak < 2) return null;
   return (
     <Badge variant="light" color="teal" tt="none">
-      {counted(streak, "gold check")} in a row
+      {t("{{count}} gold checks in a row", { count: streak })}
     </Badge>
   );
 }
@@ -41,7 +41,7 @@ export function OwnFigures(whose: Whose) {
   if (data.votes === 0) {
     return (
       <Text size="sm" className="dim">
-        Your figures come after your first {data.block} items.
+        {t("Your figures come after your first {{count}} items.", { count: data.block })}
       </Text>
     );
   }
@@ -49,26 +49,22 @@ export function OwnFigures(whose: Whose) {
     <>
       {data.checks > 0 && (
         <Text size="sm">
-          Gold checks passed: <strong>{data.passed}</strong> of {data.checks}
-          {data.streak > 1 && (
-            <>
-              , the last <strong>{data.streak}</strong> in a row
-            </>
-          )}
+          {t("Gold checks passed: {{passed}} of {{all}}", { passed: data.passed, all: data.checks })}
+          {data.streak > 1 && t(", the last {{count}} in a row", { count: data.streak })}
         </Text>
       )}
       {data.compared > 0 && (
         <Text size="sm">
-          As most others: <strong>{percent(data.agreed / data.compared, 0)}</strong> of {data.compared}
+          {t("As most others: {{share}} of {{all}}", { share: percent(data.agreed / data.compared, 0), all: data.compared })}
         </Text>
       )}
       {data.median_seconds !== null && (
         <Text size="sm">
-          Median time: <strong>{duration(data.median_seconds)}</strong> an item
+          {t("Median time: {{time}} an item", { time: duration(data.median_seconds) })}
         </Text>
       )}
       <Text size="xs" className="dim">
-        of your first {data.votes} items; {data.block} are added at a time
+        {t("of your first {{votes}} items; {{block}} are added at a time", { votes: data.votes, block: data.block })}
       </Text>
     </>
   );

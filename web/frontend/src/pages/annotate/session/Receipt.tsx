@@ -1,6 +1,7 @@
 import { Stack, Text } from "@mantine/core";
 
 import type { Schemas } from "../../../api/client";
+import { t } from "../../../i18n";
 import { ANSWERS, LETTERS } from "../principles/answers";
 import { rationaleInWords, saidInWords, useWords } from "../words";
 import type { LastVote } from "./useAnnotationSession";
@@ -10,14 +11,14 @@ export function Receipt({ last }: { last: LastVote }) {
   const { receipt, strength, decision } = last;
   const words = useWords();
   return (
-    <Stack gap={4} role="status" aria-label="Stored">
+    <Stack gap={4} role="status" aria-label={t("Stored")}>
       <Text size="sm">
-        Stored: <strong>{saidInWords(words, receipt.said, strength)}</strong>
+        {t("Stored:")} <strong>{saidInWords(words, receipt.said, strength)}</strong>
         {decision.skip !== undefined && ` (${rationaleInWords(words, "skip", decision.skip)})`}
-        {receipt.repeated && " (it was there already)"}
+        {receipt.repeated && ` ${t("(it was there already)")}`}
       </Text>
-      <Opinions title="Judges" opinions={receipt.opinions} />
-      <Opinions title="Other people" opinions={receipt.votes} />
+      <Opinions title={t("Judges")} opinions={receipt.opinions} />
+      <Opinions title={t("Other people")} opinions={receipt.votes} />
     </Stack>
   );
 }
@@ -34,7 +35,7 @@ export function Opinions({ title, opinions }: { title: string; opinions: Schemas
       {opinions.map((opinion) => (
         <Text key={opinion.by} size="sm" style={{ overflowWrap: "anywhere" }}>
           {opinion.by}: <strong>{opinion.answer || saidInWords(words, opinion.said, opinion.strength)}</strong>
-          {opinion.rationale !== "" && <span className="dim">. {rationaleInWords(words, opinion.said, opinion.rationale)}</span>}
+          {opinion.rationale !== "" && <span className="dim">. <bdi>{rationaleInWords(words, opinion.said, opinion.rationale)}</bdi></span>}
           <Principles answers={opinion.principles} />
         </Text>
       ))}
@@ -46,8 +47,8 @@ export function Opinions({ title, opinions }: { title: string; opinions: Schemas
 function Principles({ answers }: { answers: Schemas["RevealedAnswer"][] }) {
   return answers.map(({ place, principle, answer, evidence }) => (
     <Text key={`${place} ${principle}`} component="span" display="block" size="sm" pl="sm">
-      {LETTERS[place]}, {principle}: <strong>{ANSWERS.find((one) => one.answer === answer)?.label}</strong>
-      {evidence !== null && <q className="dim session-evidence">{evidence}</q>}
+      {LETTERS[place]}, <bdi>{principle}</bdi>: <strong>{t(ANSWERS.find((one) => one.answer === answer)?.label ?? "")}</strong>
+      {evidence !== null && <q dir="auto" className="dim session-evidence">{evidence}</q>}
     </Text>
   ));
 }

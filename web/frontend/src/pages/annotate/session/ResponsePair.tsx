@@ -2,6 +2,7 @@ import { Alert, Group, Text } from "@mantine/core";
 import { useMemo } from "react";
 
 import { ResponseTurns, type Turn } from "../../../components/Messages";
+import { t } from "../../../i18n";
 import { wordDiff, type Piece } from "./wordDiff";
 import type { Item } from "../words";
 
@@ -14,7 +15,7 @@ export function ResponsePair({ item, look }: { item: Item; look: Look }) {
     <>
       {look === "diff" && pieces === null && (
         <Alert color="yellow" p="xs" role="status">
-          The two differ in too much to be compared word by word; they are shown as they are written.
+          {t("The two differ in too much to be compared word by word; they are shown as they are written.")}
         </Alert>
       )}
       <div className="session-pair">
@@ -37,14 +38,14 @@ interface ResponseProps {
 function Response({ letter, text, turns, checked, look, pieces }: ResponseProps) {
   const side = letter === "A" ? "first" : "second";
   return (
-    <section className="panel" aria-label={`Response ${letter}`}>
+    <section className="panel" aria-label={t("Response {{letter}}", { letter })}>
       <Group gap="xs" mb={6}>
         <span className="session-letter" aria-hidden>
           {letter}
         </span>
         {checked && (
           <Text size="xs" className="dim">
-            checked: {checked}
+            {t("checked: {{found}}", { found: checked })}
           </Text>
         )}
       </Group>
@@ -52,7 +53,7 @@ function Response({ letter, text, turns, checked, look, pieces }: ResponseProps)
         {pieces === undefined ? (
           <ResponseTurns text={text} turns={turns} plain={look !== "rendered"} />
         ) : (
-          <div className="session-plain">
+          <div className="session-plain" dir="auto">
             {pieces.map((piece, n) =>
               piece.own ? (
                 <mark key={n} data-side={side}>

@@ -4,7 +4,6 @@ import { Link } from "react-router";
 
 import type { Schemas } from "../../../api/client";
 import { TextMenu } from "../../../components/TextMenu";
-import { count, counted } from "../../../format/count";
 import { t } from "../../../i18n";
 import { PAIR, SESSION, type Action } from "../keys/actions";
 import { useKeymap } from "../keys/keymap";
@@ -78,10 +77,10 @@ function HowFar({ progress: { share, mine, passed, waiting } }: { progress: Sche
     return (
       <>
         <Badge variant="light" color="violet">
-          adjudication
+          {t("adjudication")}
         </Badge>
         <Text size="sm" className="dim">
-          {waiting === 0 ? "nothing waits" : `${counted(waiting, "item")} without a majority`}, {count(mine)} decided by you
+          {waiting === 0 ? t("nothing waits") : t("{{count}} items without a majority", { count: waiting })}, {t("{{count}} decided by you", { count: mine })}
         </Text>
       </>
     );
@@ -89,13 +88,14 @@ function HowFar({ progress: { share, mine, passed, waiting } }: { progress: Sche
   return (
     <>
       <Group gap={6} wrap="nowrap">
-        <Progress w={90} value={100 * share} aria-label="Queue done" />
+        <Progress w={90} value={100 * share} aria-label={t("Queue done")} />
         <Text size="sm" className="dim">
           {shareInWords(share)}
         </Text>
       </Group>
       <Text size="sm" className="dim">
-        {count(mine)} by you{passed > 0 && `, ${count(passed)} passed on`}
+        {t("{{count}} by you", { count: mine })}
+        {passed > 0 && `, ${t("{{count}} passed on", { count: passed })}`}
       </Text>
     </>
   );

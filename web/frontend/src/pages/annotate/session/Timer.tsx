@@ -2,6 +2,7 @@ import { Text } from "@mantine/core";
 import { useEffect, useState } from "react";
 
 import { clock } from "../words";
+import { t } from "../../../i18n";
 
 /** Time spent on this item, while the page is in view. */
 export function Timer({ seconds }: { seconds: () => number }) {
@@ -13,7 +14,7 @@ export function Timer({ seconds }: { seconds: () => number }) {
     return () => clearInterval(timer);
   }, [seconds]);
   return (
-    <Text size="sm" className="dim" aria-label="Time on this item" role="timer">
+    <Text size="sm" className="dim" aria-label={t("Time on this item")} role="timer">
       {clock(elapsed)}
     </Text>
   );

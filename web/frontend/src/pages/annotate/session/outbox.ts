@@ -1,5 +1,6 @@
 import { Problem } from "../../../api/problems";
 import type { Schemas } from "../../../api/client";
+import { t } from "../../../i18n";
 
 /**
  * Votes on their way: in the browser's storage from before they are sent until the server has said that they are
@@ -74,7 +75,7 @@ export async function deliver(
         erase(nameOf(VOTE, vote));
         return { refused };
       }
-      const problem = error instanceof Problem ? error : new Problem(0, "unreachable", "the server's reply made no sense");
+      const problem = error instanceof Problem ? error : new Problem(0, "unreachable", t("the server's reply made no sense"));
       if (problem.code === "another_person") return { stopped: true }; // kept until its own person is back
       options.onTrouble?.(problem);
       await pause(Math.max(wait, (problem.retryAfter ?? 0) * 1000), options.signal);

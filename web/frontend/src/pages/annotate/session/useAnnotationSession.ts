@@ -3,6 +3,7 @@ import { useRef, useState } from "react";
 
 import { api, body, type Schemas } from "../../../api/client";
 import type { Problem } from "../../../api/problems";
+import { t } from "../../../i18n";
 import { deliver, dismissRefused, keepVote, keptVotes, refusedVotes, type KeptVote, type RefusedVote } from "./outbox";
 import { sendVote } from "./send";
 import { useTrouble } from "./useTrouble";
@@ -101,7 +102,7 @@ export function useAnnotationSession(queue: string, person: string, adjudicating
     try {
       return await work();
     } catch (problem) {
-      setNotice(problem instanceof Error ? problem.message : "that did not work");
+      setNotice(problem instanceof Error ? problem.message : t("that did not work"));
       return null;
     } finally {
       underWay.current = false;

@@ -44,7 +44,7 @@ export function SpanTask(props: TaskProps) {
   return (
     <>
       <ResponseText text={text} turns={item.turns[0]} plain={props.plain}>
-        <div ref={shown} className="session-plain session-spans">
+        <div ref={shown} dir="auto" className="session-plain session-spans">
           {pieces(text, spans).map(({ words, marked }, n) => (marked ? <mark key={n}>{words}</mark> : words))}
         </div>
       </ResponseText>
@@ -72,7 +72,7 @@ export function SpanTask(props: TaskProps) {
         <ul className="session-marked" aria-label={t("Marked")}>
           {spans.map(({ start, end, label }, n) => (
             <li key={`${start} ${end} ${label}`}>
-              <strong>{label}</strong>: <q>{wordsBetween(text, start, end)}</q>{" "}
+              <strong>{label}</strong>: <q dir="auto">{wordsBetween(text, start, end)}</q>{" "}
               <CloseButton
                 size="xs"
                 display="inline-flex"

@@ -56,8 +56,8 @@ export function StepTask(props: TaskProps) {
         <ol className="session-steps">
           {places.map(([start, end], n) => (
             <li key={start} data-value={values[n]} aria-current={n === values.length ? "step" : undefined}>
-              {stepTurns === null ? <div className="session-plain">{wordsBetween(item.responses[0]!, start, end)}</div> : <Messages turns={stepTurns[n] ?? []} plain={props.plain} />}
-              {n < values.length && <strong>{options.find(({ value }) => value === values[n])?.name}</strong>}
+              {stepTurns === null ? <div className="session-plain" dir="auto">{wordsBetween(item.responses[0]!, start, end)}</div> : <Messages turns={stepTurns[n] ?? []} plain={props.plain} />}
+              {n < values.length && <strong>{t(options.find(({ value }) => value === values[n])?.label ?? "")}</strong>}
             </li>
           ))}
         </ol>
