@@ -12,7 +12,7 @@ import {
   useComputedColorScheme,
   useMantineColorScheme,
 } from "@mantine/core";
-import { useDisclosure } from "@mantine/hooks";
+import { useDisclosure, useLocalStorage } from "@mantine/hooks";
 import { IconKey, IconLogout, IconMoon, IconSun, IconUser } from "@tabler/icons-react";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { Suspense, type ReactNode } from "react";
@@ -32,14 +32,27 @@ export function Shell({ children }: { children: ReactNode }) {
   const session = useSession();
   const [opened, { toggle, close }] = useDisclosure();
   const { pathname } = useLocation();
+  // Texts beside each other need the room: an annotation session begins without the areas, until its person wants them.
+  const annotating = /^\/annotate\/queue\/[^/]+(\/adjudicate)?$/.test(pathname);
+  const [folded, setFolded] = useLocalStorage({ key: "assay.areas-folded", defaultValue: false, getInitialValueInEffect: false });
+  const [foldedThere, setFoldedThere] = useLocalStorage({ key: "assay.areas-folded-in-session", defaultValue: true, getInitialValueInEffect: false });
+  const away = annotating ? foldedThere : folded;
   const areas = AREAS.filter((area) => session.permissions.includes(area.needs));
   return (
-    <AppShell header={{ height: 44 }} navbar={{ width: 168, breakpoint: "sm", collapsed: { mobile: !opened } }} padding="sm">
+    <AppShell header={{ height: 44 }} navbar={{ width: 168, breakpoint: "sm", collapsed: { mobile: !opened, desktop: away } }} padding="sm" transitionDuration={0}>
       <a className="skip-link" href="#page">{t("Skip to the page")}</a>
       <AppShell.Header>
         <Group h="100%" px="sm" justify="space-between" wrap="nowrap">
           <Group gap="xs" wrap="nowrap">
             <Burger opened={opened} onClick={toggle} hiddenFrom="sm" size="sm" aria-label={t("Navigation")} />
+            <Burger
+              opened={!away}
+              onClick={() => (annotating ? setFoldedThere(!away) : setFolded(!away))}
+              visibleFrom="sm"
+              size="xs"
+              aria-label={away ? t("Show the areas") : t("Fold the areas")}
+              aria-expanded={!away}
+            />
             <Text fw={700} size="lg" component={RouterLink} to="/" style={{ textDecoration: "none", color: "inherit" }}>
               Assay
             </Text>

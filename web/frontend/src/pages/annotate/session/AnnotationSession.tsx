@@ -66,7 +66,7 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
   const [receiptOf, setShown] = useState<LastVote | null>(null);
   const [stored, setLook] = useLocalStorage<Look>({ key: "assay.look", defaultValue: "rendered", getInitialValueInEffect: false });
   const [panel, setPanel] = useLocalStorage({ key: "assay.panel", defaultValue: true, getInitialValueInEffect: false });
-  const [writing, setWriting] = useState<string | null>(null); // the ticket whose rationale is open
+  const [writing, setWriting] = useState<{ ticket: string } | null>(null); // the item whose rationale is open
   const [keys, setKeys] = useLocalStorage({ key: "assay.single-keys", defaultValue: true });
   const [pause, setPause] = useLocalStorage({ key: "assay.pause-at-opinions", defaultValue: true });
   const [help, helpIs] = useDisclosure();
@@ -99,14 +99,14 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
     if (document.activeElement === document.body) (receiptOf === null ? before : next).current?.focus({ preventScroll: true });
   }, [receiptOf]);
 
+  useEffect(() => {
+    if (writing !== null) box.current?.focus();
+  }, [writing]);
+
   const goOn = () => {
     if (receiptOf === null) return false;
     setShown(null);
     window.scrollTo(0, 0);
-  };
-  const write = () => {
-    setWriting(item!.ticket);
-    setTimeout(() => box.current?.focus());
   };
   const undo = () => {
     setShown(null);
@@ -131,7 +131,7 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
       for (const choice of words.choices) bindings.push([optionKey("choice", choice), () => void decide({ choice: choice.name as Choice })]);
       words.strengths.forEach((_, n) => bindings.push([numberKey(n), () => change({ strength: draft.strength === n ? null : n })]));
     }
-    bindings.push([SESSION.skip, skippingIs.open], [SESSION.rationale, write]);
+    bindings.push([SESSION.skip, skippingIs.open], [SESSION.rationale, () => setWriting({ ticket: item.ticket })]);
     if (adjudicating) bindings.push([ADJUDICATION.reveal, () => void session.reveal()]);
   }
   const press = (action: Action) => void bindings.find(([{ id }]) => id === action.id)?.[1]();
@@ -230,7 +230,7 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
                   disabled={sending || session.trouble !== null || receiptOf !== null}
                   keys={alive}
                   plain={look === "plain"}
-                  writing={writing === item.ticket}
+                  writing={writing?.ticket === item.ticket}
                   box={box}
                 />
               )}
@@ -244,7 +244,7 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
               ) : Task !== undefined ? null : Decision === undefined ? (
                 <Failure error={new Error(t("This page cannot ask questions of type {{type}}", { type: item.question }))} />
               ) : (
-                <Decision draft={draft} change={change} press={press} disabled={session.trouble !== null} writing={writing === item.ticket} box={box} />
+                <Decision draft={draft} change={change} press={press} disabled={session.trouble !== null} writing={writing?.ticket === item.ticket} box={box} />
               )}
               {item === undefined && reply !== undefined && <NothingLeft reply={reply} adjudicating={adjudicating} onUndo={undo} />}
             </div>
