@@ -1,6 +1,6 @@
 """Texts that pages and judges must stand: long, right to left, without spaces, code, wide tables, TeX, hostile.
 
-    python tests/support/awkward_texts.py FOLDER    # a workspace with a queue of each, then `assay web -w FOLDER --open`
+    python tests/support/awkward_texts.py FOLDER    # a workspace to be shown by `assay web -w FOLDER --open`
 
 Each is a pair in a queue named for it, with principles and a guideline; questions on single responses have queues too.
 """
@@ -21,13 +21,13 @@ from assay_pipelines.annotation.tasks import TaskQuestion, create_task_queue, na
 from assay_pipelines.importers.run import open_import, run_import
 from assay_pipelines.importers.source import ImportConfig
 
-PYTHON = '''\
+PYTHON = """\
 def median(values: list[float]) -> float:
     ordered = sorted(values)
     middle = len(ordered) // 2
     if len(ordered) % 2:
         return ordered[middle]
-    return (ordered[middle - 1] + ordered[middle]) / 2'''
+    return (ordered[middle - 1] + ordered[middle]) / 2"""
 C = """\
 #include <stdio.h>
 
@@ -62,7 +62,9 @@ TABLE = "\n".join(
 )
 ARABIC = "ما هي عاصمة فرنسا؟ أجب في جملة واحدة، واذكر عدد السكان (2.1 مليون) و URL مثل https://example.org/a?b=1."
 HEBREW = "שלום! הנה רשימה:\n\n1. ראשון (abc)\n2. שני: 3 + 4 = 7\n\n> ציטוט קצר\n\nוגם `code()` באמצע."
-MIXED = "English first.\n\nثم فقرة بالعربية مع كلمة English في الوسط.\n\n- بند أول\n- بند ثان: 12%\n\nAnd English again."
+MIXED = (
+    "English first.\n\nثم فقرة بالعربية مع كلمة English.\n\n- بند أول\n- بند ثان: 12%\n\nAnd English again."
+)
 CHINESE = "机器学习模型的奖励函数需要仔细设计，否则策略会找到漏洞。" * 12
 JAPANESE = (
     "報酬モデルは、人間の好みを学習するために使われます。\n\n- 第一に、データを集めます。\n- 第二に、比較します。\n\n"
@@ -103,7 +105,9 @@ PAIRS: dict[str, tuple[str, str, str]] = {
     "hostile": (HOSTILE, HOSTILE, "Nothing of that ran."),
 }
 PRINCIPLES = ("is clear", "الإجابة صحيحة")
-GUIDELINE = "Prefer what **helps**, and what is *true*:\n\n1. Right before nice.\n2. Short before long.\n\nأعط الأولوية للدقة."
+GUIDELINE = (
+    "Prefer what **helps**, what is *true*:\n\n1. Right first.\n2. Short before long.\n\nأعط الأولوية للدقة."
+)
 
 
 def fill(workspace: Workspace, folder: Path) -> None:
