@@ -23,7 +23,7 @@ interface KeyHelpProps {
 /** Every key as it is now, to be changed by its person, and the switches of a session. */
 export function KeyHelp({ opened, onClose, groups, keys, onKeys, pause, onPause }: KeyHelpProps) {
   return (
-    <Modal opened={opened} onClose={onClose} title={t("Keys")} size="lg" transitionProps={{ duration: 0 }} closeOnEscape={false}>
+    <Modal opened={opened} onClose={onClose} title={t("Keyboard")} size="lg" transitionProps={{ duration: 0 }} closeOnEscape={false}>
       <KeyTable groups={groups} onClose={onClose} />
       <Switch mt="sm" label={t("Single keys")} checked={keys} onChange={(event) => onKeys(event.currentTarget.checked)} />
       <Text size="xs" className="dim" ps={44}>

@@ -58,7 +58,7 @@ export function SessionHeader({ queue, person, progress, seconds, look, canUndo,
           {tool(SESSION.plain, t("Texts as they are written"), IconMarkdownOff, look === "plain")}
           <TextMenu />
           {tool(SESSION.panel, t("Panel with the guideline"), IconLayoutSidebarRight, panel)}
-          {tool(SESSION.help, t("Keys"), IconKeyboard)}
+          {tool(SESSION.help, t("Keyboard"), IconKeyboard)}
           {tool(SESSION.leave, t("Leave"), IconLogout2)}
         </Group>
       </Group>
