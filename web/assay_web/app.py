@@ -15,6 +15,7 @@ from assay.workspace import Workspace
 from assay_web.access.account_routes import router as account_router
 from assay_web.access.routes import router as access_router
 from assay_web.access.token_routes import router as token_router
+from assay_web.access.webhook_routes import router as webhook_router
 from assay_web.annotate.queue_routes import router as queue_router
 from assay_web.annotate.session_routes import router as session_router
 from assay_web.comparisons.media_routes import router as media_router
@@ -42,6 +43,7 @@ ROUTERS = (
     access_router,
     account_router,
     token_router,
+    webhook_router,
     queue_router,
     curate_router,
     stage_router,

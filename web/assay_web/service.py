@@ -22,6 +22,7 @@ from assay_web.accounts.attempts import SignInAttempts
 from assay_web.accounts.passwords import Passwords
 from assay_web.served.endpoint import running_servers
 from assay_web.settings import RewardServer, WebSettings
+from assay_web.webhooks.dispatcher import WebhookDispatcher
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class WebService:
         self._attempts: SignInAttempts | None = None
         self._folding: threading.Thread | None = None
         self._backups = ScheduledBackups(workspace, settings.backups)
+        self._webhooks = WebhookDispatcher(self.workspace, watch_s=settings.webhooks_every_s)
 
     @property
     def annotation(self) -> AnnotationService:
@@ -82,12 +84,14 @@ class WebService:
         self._folding = threading.Thread(target=self._fold, name="assay-fold", daemon=True)
         self._folding.start()
         self._backups.start()
+        self._webhooks.start()
 
     def stop(self) -> None:
         self._ending.set()
         if self._folding is not None:
             self._folding.join()
         self._backups.stop()
+        self._webhooks.stop()
         if self._annotation is not None:
             self._annotation.close()
             self._annotation = None

@@ -79,4 +79,5 @@ class WebSettings:
     uploads: UploadLimits = field(default_factory=UploadLimits)
     import_roots: tuple[Path, ...] = ()  #: folders beside the workspace whose files curators may import
     backups: BackupSchedule = field(default_factory=BackupSchedule)
+    webhooks_every_s: float = 5.0  #: between looks for events that webhooks are told
     fold_every_s: float = 5.0  #: between attempts to fold votes into the store

@@ -1871,6 +1871,110 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/webhooks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Webhooks
+         * @description Every webhook, without its secret.
+         */
+        get: operations["get_webhooks"];
+        put?: never;
+        /**
+         * Make Webhook
+         * @description Tell these events from now on. Refused for a URL that leads where the webhook may not be.
+         */
+        post: operations["make_webhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/webhooks/deliveries/{delivery_id}/again": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send Again
+         * @description Send a delivery once more, now.
+         */
+        post: operations["send_again"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/webhooks/{webhook_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Delete Webhook
+         * @description Tell it nothing more; what waits for it is dropped.
+         */
+        delete: operations["delete_webhook"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/webhooks/{webhook_id}/deliveries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Deliveries
+         * @description What was sent to it, what waits, and why what failed did.
+         */
+        get: operations["get_deliveries"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/webhooks/{webhook_id}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Try Webhook
+         * @description Send it a ping; the deliveries say what became of it. One that had ended is in use again.
+         */
+        post: operations["try_webhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -3042,6 +3146,52 @@ export interface components {
              * @enum {string}
              */
             stage: "dedup";
+        };
+        /**
+         * DeliveriesReply
+         * @description The newest first. `older`: whether there are older ones.
+         */
+        DeliveriesReply: {
+            /** Deliveries */
+            deliveries: components["schemas"]["Delivery"][];
+            /** Older */
+            older: boolean;
+        };
+        /**
+         * Delivery
+         * @description One event for one webhook. `attempts`: made so far; `status`: HTTP status of the last; `error`: why it was no
+         *     success; `address`: that it went to; `next_at`: of the next attempt, while it waits.
+         */
+        Delivery: {
+            /** Address */
+            address: string | null;
+            /** Attempts */
+            attempts: number;
+            /** Body */
+            body: string;
+            /** Created At */
+            created_at: number;
+            /** Error */
+            error: string | null;
+            /** Id */
+            id: number;
+            /** Last At */
+            last_at: number | null;
+            /** Message */
+            message: string;
+            /** Next At */
+            next_at: number | null;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "waiting" | "delivered" | "failed";
+            /** Status */
+            status: number | null;
+            /** Type */
+            type: string;
+            /** Webhook */
+            webhook: string;
         };
         /**
          * DisagreedPair
@@ -4237,6 +4387,17 @@ export interface components {
             token: components["schemas"]["ApiToken"];
         };
         /**
+         * MadeWebhook
+         * @description `secret`: by which its receiver checks signatures, shown once. `addresses`: that its name leads to now.
+         */
+        MadeWebhook: {
+            /** Addresses */
+            addresses: string[];
+            /** Secret */
+            secret: string;
+            webhook: components["schemas"]["Webhook"];
+        };
+        /**
          * MetricCurve
          * @description The metric `key` of the rows of one source, with a band from `low` to `high`, or of `spread` to either side.
          */
@@ -4641,6 +4802,22 @@ export interface components {
             name: string;
             /** Size */
             size: number;
+        };
+        /**
+         * NewWebhook
+         * @description `events`: types that it asks for. `private`: whether it may be at a private address, where other services of
+         *     this network are; plain http is for those alone.
+         */
+        NewWebhook: {
+            /** Events */
+            events: ("queue.progress" | "queue.done" | "decisions.made" | "run.ended" | "alert")[];
+            /**
+             * Private
+             * @default false
+             */
+            private: boolean;
+            /** Url */
+            url: string;
         };
         /**
          * OfferedModel
@@ -6738,6 +6915,37 @@ export interface components {
         VoteReply: {
             next: components["schemas"]["AnnotationReply"] | null;
             receipt: components["schemas"]["ReceiptReply"];
+        };
+        /**
+         * Webhook
+         * @description `events`: types it asks for. `private`: whether it may be at a private address. `ended`: why nothing is sent to
+         *     it any more; None while it is in use. Times are seconds since the epoch.
+         */
+        Webhook: {
+            /** Created At */
+            created_at: number;
+            /** Created By */
+            created_by: string;
+            /** Ended */
+            ended: string | null;
+            /** Events */
+            events: string[];
+            /** Id */
+            id: string;
+            /** Private */
+            private: boolean;
+            /** Url */
+            url: string;
+        };
+        /**
+         * WebhooksReply
+         * @description The newest first. `types`: what a webhook can ask for.
+         */
+        WebhooksReply: {
+            /** Types */
+            types: string[];
+            /** Webhooks */
+            webhooks: components["schemas"]["Webhook"][];
         };
     };
     responses: never;
@@ -9832,6 +10040,181 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["UploadReply"];
                 };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_webhooks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhooksReply"];
+                };
+            };
+        };
+    };
+    make_webhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewWebhook"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MadeWebhook"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    send_again: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                delivery_id: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    delete_webhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                webhook_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_deliveries: {
+        parameters: {
+            query?: {
+                /** @description Only older ones than the one with this id. */
+                before?: number | null;
+                most?: number;
+            };
+            header?: never;
+            path: {
+                webhook_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveriesReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    try_webhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                webhook_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Validation Error */
             422: {

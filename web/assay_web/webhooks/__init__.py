@@ -1,0 +1,1 @@
+"""Webhooks: events of the workspace, told to other programs over HTTP, signed, and retried until they are taken."""

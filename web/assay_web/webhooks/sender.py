@@ -1,0 +1,122 @@
+"""Sending one delivery: the signature, the address that a URL may lead to, what counts as taken.
+
+Headers and signature are those of Standard Webhooks (https://www.standardwebhooks.com), so that its libraries verify
+them: `webhook-id`, `webhook-timestamp`, and `webhook-signature: v1,BASE64`, HMAC-SHA256 over "id.timestamp.body".
+
+A URL is an administrator's, and still no way into the network behind this server: its name is resolved here, every
+address must be public unless the webhook may be at a private one, link-local addresses (of clouds' metadata) never, and
+the request goes to the address that was checked, whatever the name leads to a moment later. Redirects and proxies of
+the environment are not followed, and no reply's text is kept. Leaves out: when to send again (`dispatcher`).
+"""
+
+import base64
+import hashlib
+import hmac
+import ipaddress
+import socket
+from dataclasses import dataclass
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx
+
+from assay import __version__
+from assay.errors import BadInputError
+from assay_web.webhooks.webhook_file import LONGEST_URL, SECRET
+
+TIMEOUT_S = 15.0
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """`status`: HTTP status of the reply. `error`: why it was no success. `gone`: the receiver wants no more (410)."""
+
+    status: int | None
+    error: str | None
+    address: str | None
+    gone: bool = False
+
+
+def signature(secret: str, message: str, timestamp: int, body: str) -> str:
+    """The header's value. `secret`: `whsec_` and base64."""
+    key = base64.b64decode(secret.removeprefix(SECRET))
+    signed = f"{message}.{timestamp}.{body}".encode()
+    return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+
+
+def check_url(url: str, *, private: bool) -> None:
+    """Raises BadInputError for a URL that webhooks cannot be sent to."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise BadInputError("that is no URL", field="url") from None
+    if parts.scheme not in ("https", "http") or not host or len(url) > LONGEST_URL or not url.isprintable():
+        raise BadInputError("a URL begins with https:// and names a host", field="url")
+    if parts.scheme == "http" and not private:
+        raise BadInputError("http is for private addresses alone: give an https URL", field="url")
+    if parts.username is not None or parts.password is not None or parts.fragment:
+        raise BadInputError("leave out user, password and fragment: receivers check the signature", field="url")
+
+
+def addresses_of(url: str) -> list[str]:
+    """What its host's name leads to now. Raises BadInputError where it leads nowhere."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        answers = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise BadInputError(f"the name {parts.hostname} leads nowhere", field="url") from None
+    return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
+
+
+def refusal_of(address: str, *, private: bool) -> str | None:
+    """Why nothing is sent to this address; None where it may be."""
+    ip: ipaddress.IPv4Address | ipaddress.IPv6Address = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address):
+        ip = ip.ipv4_mapped or ip.sixtofour or ip
+    if ip.is_link_local or ip.is_multicast or ip.is_unspecified:
+        return f"{address} is no address of a server"
+    if not ip.is_global and not private:
+        return f"{address} is a private address, and this webhook may not be at one"
+    return None
+
+
+def send(url: str, secret: str, message: str, body: str, *, private: bool, now: float) -> Attempt:
+    """One attempt, within TIMEOUT_S."""
+    try:
+        check_url(url, private=private)
+        addresses = addresses_of(url)
+    except BadInputError as error:
+        return Attempt(None, str(error), None)
+    refused = next((why for each in addresses if (why := refusal_of(each, private=private)) is not None), None)
+    if refused is not None:
+        return Attempt(None, refused, ", ".join(addresses))
+    parts, address = urlsplit(url), addresses[0]
+    literal = f"[{address}]" if ":" in address else address
+    pinned = urlunsplit(parts._replace(netloc=f"{literal}:{parts.port}" if parts.port else literal))
+    headers = {
+        "Host": parts.netloc,
+        "Content-Type": "application/json",
+        "User-Agent": f"assay/{__version__}",
+        "webhook-id": message,
+        "webhook-timestamp": str(int(now)),
+        "webhook-signature": signature(secret, message, int(now), body),
+    }
+    try:
+        with (
+            httpx.Client(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False) as client,
+            client.stream(
+                "POST",
+                pinned,
+                content=body.encode(),
+                headers=headers,
+                extensions={"sni_hostname": parts.hostname or ""},  # the certificate is the name's
+            ) as reply,
+        ):
+            status = reply.status_code
+    except httpx.HTTPError as error:
+        return Attempt(None, f"{type(error).__name__}: {error}"[:300], address)
+    if 200 <= status < 300:
+        return Attempt(status, None, address)
+    why = "a redirect, which is not followed" if 300 <= status < 400 else f"the receiver answered {status}"
+    return Attempt(status, why, address, gone=status == 410)
