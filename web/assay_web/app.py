@@ -16,6 +16,7 @@ from assay_web.access.account_routes import router as account_router
 from assay_web.access.routes import router as access_router
 from assay_web.access.token_routes import router as token_router
 from assay_web.access.webhook_routes import router as webhook_router
+from assay_web.annotate.own_routes import router as own_router
 from assay_web.annotate.queue_routes import router as queue_router
 from assay_web.annotate.session_routes import router as session_router
 from assay_web.comparisons.media_routes import router as media_router
@@ -40,6 +41,7 @@ from assay_web.uploads.routes import router as upload_router
 #: Every path begins with /api. Matched in this order, so annotation comes first.
 ROUTERS = (
     session_router,
+    own_router,
     access_router,
     account_router,
     token_router,

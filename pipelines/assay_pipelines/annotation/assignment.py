@@ -1,8 +1,9 @@
 """Assignment of items to annotators, inside one transaction of the operational file.
 
 What you hold comes back first (a reload changes nothing); then, at the queue's rate, a gold check that you have not
-seen; else the item of the highest priority, ties broken by a hash, that you have neither voted on nor passed on and
-whose votes and leases by others are fewer than the overlap. Adjudicators get conflicts that they did not vote on.
+seen; else the item of the highest priority, those assigned to you first, ties broken by a hash, that you have neither
+voted on nor passed on and whose votes and leases by others are fewer than the overlap. Adjudicators get conflicts that
+they did not vote on. Leaves out: who is admitted (`admission`).
 """
 
 import json
@@ -11,13 +12,16 @@ import re
 import sqlite3
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
+from assay.annotation.queue_changes import Suggestion
 from assay.domain import ShownOrder
-from assay_pipelines.annotation.items import ShownItem
+from assay_pipelines.annotation.items import ShownItem, shown_opinions
+from assay_pipelines.annotation.queue_options import QueueOptions
+from assay_pipelines.annotation.queue_state import guideline_version
 from assay_pipelines.annotation.votes import Role
 
 
@@ -35,6 +39,8 @@ class Assignment:
     role: Role
     expires_at: float  #: seconds since the epoch
     run_id: str | None  #: of the queue
+    guideline: int | None = None  #: version that stood beside it when it was given out
+    suggestion: Suggestion | None = None  #: whether judges' answers are or were in view
 
     @property
     def content(self) -> ShownItem:
@@ -93,16 +99,20 @@ def shown_order(comparison_id: str, annotator: str, seed: int) -> ShownOrder:
     return "AB" if share(draw("order", seed, annotator, comparison_id)) < 0.5 else "BA"
 
 
-def next_assignment(db: sqlite3.Connection, queue: sqlite3.Row, annotator: str) -> Assignment | None:
-    """Lease the next item to the annotator; None when there is none for them now. `queue`: its row."""
+def next_assignment(
+    db: sqlite3.Connection, queue: sqlite3.Row, annotator: str, *, qualifying: bool = False
+) -> Assignment | None:
+    """Lease the next item to the annotator; None when there is none for them now. `queue`: its row. `qualifying`: gold
+    checks alone, and whatever they are once there is none left."""
     if (held := _held(db, queue, annotator, "vote")) is not None:
         return held
-    if queue["closed"]:
+    if queue["closed"] or queue["paused"] or queue["deleted"]:
         return None
-    item = _next_item(db, queue, annotator)
-    if item is not None and queue["gold_checks"]:
+    item = _next_check(db, queue, annotator) if qualifying else None
+    item = item or _next_item(db, queue, annotator)
+    if item is not None and queue["gold_checks"] and not qualifying:
         (answered,) = db.execute(
-            """SELECT count(*) FROM votes JOIN items USING (item_id)
+            """SELECT count(DISTINCT item_id) FROM votes JOIN items USING (item_id)
                WHERE queue = ? AND annotator = ? AND role = 'vote'""",
             (queue["name"], annotator),
         ).fetchone()
@@ -111,17 +121,67 @@ def next_assignment(db: sqlite3.Connection, queue: sqlite3.Row, annotator: str) 
     return None if item is None else lease_item(db, queue, annotator, item["item_id"], "vote")
 
 
+def shown_in_all(rate: float, seed: int, annotator: str, *, items: int, checks: int, first: int = 0) -> int:
+    """How many items, gold checks among them, a person has been shown when they have had `items` others, of a queue
+    with so many `checks`, the `first` of which come before everything else.
+
+    With every answer it stays what it was, be it on a check or not: it depends on neither.
+    """
+    if not rate:
+        return items + first
+    block = block_of(rate)
+    ordinary = block - round(block * rate)
+
+    def ordinary_before(position: int) -> int:
+        number, offset = divmod(position, block)
+        return number * ordinary + sum(p not in _check_places(rate, seed, annotator, number) for p in range(offset))
+
+    number, offset = divmod(ordinary_before(first) + items, ordinary)
+    total = number * block
+    if offset:
+        places = _check_places(rate, seed, annotator, number)
+        total += [p for p in range(block) if p not in places][offset - 1] + 1
+    elif items:  # ends with the last item that is no check
+        places = _check_places(rate, seed, annotator, number - 1)
+        total -= block - 1 - max(p for p in range(block) if p not in places)
+    return min(total if items else first, items + max(first, checks))
+
+
+def work_left(db: sqlite3.Connection, queue: sqlite3.Row, annotator: str) -> tuple[int, int]:
+    """Items, checks left out, that the annotator has answered or passed on or that are open to them; and the checks."""
+    (had,) = db.execute(
+        """SELECT count(*) FROM votes JOIN items USING (item_id) WHERE queue = ? AND annotator = ? AND role = 'vote'
+           AND withdrawn_at IS NULL AND NOT is_check""",
+        (queue["name"], annotator),
+    ).fetchone()
+    values = {"queue": queue["name"], "id": queue["queue_id"], "who": annotator}
+    (waiting,) = db.execute(
+        f"""SELECT count(*) FROM items i WHERE queue = :queue AND is_check = 0 AND done = 0 AND {_UNSEEN}
+            {f"AND {_ASKED}" if _has_assigned(db, queue) else ""}""",
+        values,
+    ).fetchone()
+    (checks,) = db.execute(
+        "SELECT count(*) FROM items WHERE queue = ? AND is_check = 1 AND NOT removed", (queue["name"],)
+    ).fetchone()
+    return had + waiting, checks
+
+
+def block_of(rate: float) -> int:
+    """Items within which the share of checks is kept at that rate."""
+    return max(BLOCK, math.ceil(1 / rate)) if rate else BLOCK
+
+
 def check_is_due(rate: float, seed: int, annotator: str, answered: int) -> bool:
     """Whether a person who has had `shown` items gets a gold check next. Every block of items holds its share of
     checks, at positions drawn for this annotator, who cannot tell which they are."""
-    number, offset = divmod(answered, max(BLOCK, math.ceil(1 / rate)))
+    number, offset = divmod(answered, block_of(rate))
     return offset in _check_places(rate, seed, annotator, number)
 
 
 @lru_cache(maxsize=4096)  # computing the positions for every item would cost as much as finding it
 def _check_places(rate: float, seed: int, annotator: str, number: int) -> frozenset[int]:
     """The places of the gold checks in a person's block of that number."""
-    block = max(BLOCK, math.ceil(1 / rate))
+    block = block_of(rate)
     order = sorted(range(block), key=lambda p: draw("check", seed, annotator, number, p))
     return frozenset(order[: round(block * rate)])
 
@@ -152,7 +212,7 @@ def conflicts_left(db: sqlite3.Connection, queue: str, adjudicator: str) -> int:
 def slots_left(db: sqlite3.Connection, item_id: int, annotator: str) -> bool:
     """Whether the annotator may still vote on the item: others' votes and live leases are fewer than the overlap."""
     row = db.execute(
-        f"""SELECT i.is_check OR q.overlap = 0 OR i.taken + {_LEASED} < q.overlap AS free
+        f"""SELECT i.is_check OR q.overlap = 0 OR i.taken - {_OWN} + {_LEASED} < q.overlap AS free
             FROM items i JOIN queues q ON q.name = i.queue WHERE item_id = :item""",
         {"item": item_id, "who": annotator, "now": time.time()},
     ).fetchone()
@@ -162,7 +222,7 @@ def slots_left(db: sqlite3.Connection, item_id: int, annotator: str) -> bool:
 def load_assignment(db: sqlite3.Connection, ticket: Ticket, annotator: str) -> Assignment | None:
     """The item behind a ticket: of a lease, run out or not, or of a vote, withdrawn or not; else None."""
     columns = "t.item_id, t.attempt, t.role, t.shown_order"
-    of_item = "i.queue AS name, i.comparison_id, p.payload, q.run_id"
+    of_item = "i.queue AS name, i.comparison_id, p.payload, q.run_id, t.guideline, t.suggestion"
     source = "JOIN items i USING (item_id) JOIN payloads p USING (item_id) JOIN queues q ON q.name = i.queue"
     condition = "WHERE t.item_id = :item AND t.annotator = :who AND t.role = :role AND t.attempt = :attempt"
     row = db.execute(
@@ -186,6 +246,8 @@ def _assignment(queue: sqlite3.Row, annotator: str, lease: sqlite3.Row) -> Assig
         lease["role"],
         lease["expires_at"],
         queue["run_id"],
+        lease["guideline"],
+        lease["suggestion"],
     )
 
 
@@ -199,20 +261,56 @@ _CONFLICTS = """FROM items i
 # Leases of an item `i` that others hold now.
 _LEASED = """(SELECT count(*) FROM leases l WHERE l.item_id = i.item_id AND l.role = 'vote'
                AND l.annotator <> :who AND l.expires_at > :now)"""
+# Whether this person's own vote is among those on item `i` that count.
+_OWN = """EXISTS (SELECT 1 FROM votes v WHERE v.item_id = i.item_id AND v.annotator = :who AND v.role = 'vote'
+            AND v.counts AND v.withdrawn_at IS NULL)"""
+_MINE = """EXISTS (SELECT 1 FROM item_people a WHERE a.queue_id = :id AND a.comparison_id = i.comparison_id
+             AND a.annotator = :who)"""
+_ASKED = f"""({_MINE} OR NOT EXISTS (SELECT 1 FROM item_people a WHERE a.queue_id = :id
+               AND a.comparison_id = i.comparison_id))"""
 _UNSEEN = """NOT EXISTS (SELECT 1 FROM votes v WHERE v.item_id = i.item_id AND v.annotator = :who
                AND v.role = 'vote' AND v.withdrawn_at IS NULL)"""
 
 
 def _next_item(db: sqlite3.Connection, queue: sqlite3.Row, annotator: str) -> sqlite3.Row | None:
     values = {"queue": queue["name"], "who": annotator, "now": time.time(), "overlap": queue["overlap"]}
+    values["id"] = queue["queue_id"]
+    of_people = _has_assigned(db, queue)
     row: sqlite3.Row | None = db.execute(
         f"""SELECT item_id FROM items i
             WHERE queue = :queue AND is_check = 0 AND done = 0 AND {_UNSEEN}
               {f"AND taken + {_LEASED} < :overlap" if queue["overlap"] else ""}
-            ORDER BY priority DESC, draw LIMIT 1""",
+              {f"AND {_ASKED}" if of_people else ""}
+            ORDER BY {f"{_MINE} DESC," if of_people else ""} priority DESC, draw LIMIT 1""",
         values,
     ).fetchone()
     return row
+
+
+def _has_assigned(db: sqlite3.Connection, queue: sqlite3.Row) -> bool:
+    return (
+        db.execute("SELECT 1 FROM item_people WHERE queue_id = ? LIMIT 1", (queue["queue_id"],)).fetchone() is not None
+    )
+
+
+def requested_assignment(db: sqlite3.Connection, queue: sqlite3.Row, annotator: str, item_id: int) -> Assignment | None:
+    """Lease that item, which somebody linked to; None where it is not for this person now. One that they have answered
+    comes for another answer, as long as the queue is open."""
+    values = {"item": item_id, "queue": queue["name"], "id": queue["queue_id"], "who": annotator, "now": time.time()}
+    row = db.execute(
+        f"""SELECT {_ASKED} AS asked, removed, NOT {_UNSEEN} AS answered FROM items i
+            WHERE item_id = :item AND queue = :queue""",
+        values,
+    ).fetchone()
+    if row is None or queue["closed"] or queue["deleted"]:
+        return None
+    held = db.execute(
+        "SELECT 1 FROM leases WHERE item_id = :item AND annotator = :who AND role = 'vote'", values
+    ).fetchone()
+    free = row["asked"] and not row["removed"] and not queue["paused"] and slots_left(db, item_id, annotator)
+    if row["answered"] or held is not None or free:
+        return lease_item(db, queue, annotator, item_id, "vote")
+    return None
 
 
 def _next_check(db: sqlite3.Connection, queue: sqlite3.Row, annotator: str) -> sqlite3.Row | None:
@@ -234,12 +332,12 @@ def _held(db: sqlite3.Connection, queue: sqlite3.Row, annotator: str, role: Role
     ).fetchall()
     for lease in leases:
         if lease["expires_at"] > time.time() or (role == "vote" and slots_left(db, lease["item_id"], annotator)):
-            expires = time.time() + queue["lease_seconds"]
+            expires, version = time.time() + queue["lease_seconds"], guideline_version(db, queue["queue_id"])
             db.execute(
-                "UPDATE leases SET expires_at = ? WHERE item_id = ? AND annotator = ? AND role = ?",
-                (expires, lease["item_id"], annotator, role),
+                "UPDATE leases SET expires_at = ?, guideline = ? WHERE item_id = ? AND annotator = ? AND role = ?",
+                (expires, version, lease["item_id"], annotator, role),
             )
-            return _assignment(queue, annotator, lease)
+            return replace(_assignment(queue, annotator, lease), guideline=version)
         drop_lease(db, lease["item_id"], annotator, role)
     return None
 
@@ -250,12 +348,18 @@ def lease_item(db: sqlite3.Connection, queue: sqlite3.Row, annotator: str, item_
         "SELECT coalesce(max(attempt), 0) FROM votes WHERE item_id = ? AND annotator = ? AND role = ?",
         (item_id, annotator, role),
     ).fetchone()
-    (comparison,) = db.execute("SELECT comparison_id FROM items WHERE item_id = ?", (item_id,)).fetchone()
+    comparison, payload = db.execute(
+        "SELECT comparison_id, payload FROM items JOIN payloads USING (item_id) WHERE item_id = ?", (item_id,)
+    ).fetchone()
     order = shown_order(comparison, annotator, queue["seed"])
     now = time.time()
+    options, suggestion = QueueOptions.of(queue["options"]), None
+    if role == "vote" and (options.suggestions == "before" or (options.suggestions == "after" and attempts)):
+        suggestion = options.suggestions if shown_opinions(json.loads(payload), options.suggested_by) else None
+    version = guideline_version(db, queue["queue_id"])
     db.execute(
-        "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (item_id, annotator, role, attempts + 1, order, now, now + queue["lease_seconds"]),
+        "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (item_id, annotator, role, attempts + 1, order, now, now + queue["lease_seconds"], version, suggestion),
     )
     lease = db.execute(
         """SELECT l.*, i.comparison_id, p.payload

@@ -1,6 +1,6 @@
 """An item of a queue: as its creator describes it, as an annotator sees it, and as JSON in both stores."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
@@ -120,5 +120,10 @@ def principle_statements(statements: Iterable[str]) -> tuple[str, ...]:
     return unique
 
 
-def shown_opinions(payload: Mapping[str, Any]) -> tuple[ShownOpinion, ...]:
-    return tuple(ShownOpinion(o["judge"], o["answer"], o["rationale"]) for o in payload["opinions"])
+def shown_opinions(payload: Mapping[str, Any], judges: Collection[str] = ()) -> tuple[ShownOpinion, ...]:
+    """`judges`: these alone; none: all."""
+    return tuple(
+        ShownOpinion(o["judge"], o["answer"], o["rationale"])
+        for o in payload["opinions"]
+        if not judges or o["judge"] in judges
+    )

@@ -10,8 +10,24 @@ from pathlib import Path
 from assay.system.sqlite_file import SQLiteFile
 
 FILE = "annotation.sqlite"
-VERSION = 4  #: 2 added vote_principles, 3 the project of a queue, 4 vote_labels
+VERSION = 5  #: 2 added vote_principles, 3 the project of a queue, 4 vote_labels, 5 changes of a queue
 COMPLETE = 0x41535359  # "ASSY", in the file's header
+
+
+#: Columns that version 5 added.
+_SEEN = {"guideline": "INTEGER", "suggestion": "TEXT"}
+_ADDED = {
+    "queues": {
+        "title": "TEXT",
+        "options": "TEXT NOT NULL DEFAULT '{}'",
+        "asked": "TEXT",
+        "paused": "INTEGER NOT NULL DEFAULT 0",
+        "deleted": "INTEGER NOT NULL DEFAULT 0",
+    },
+    "items": {"removed": "INTEGER NOT NULL DEFAULT 0"},
+    "leases": _SEEN,
+    "votes": _SEEN,
+}
 
 
 class Ledger(SQLiteFile):
@@ -24,6 +40,9 @@ class Ledger(SQLiteFile):
     def _upgrade(self, db: sqlite3.Connection, version: int) -> None:
         if version < 3:
             self._add_column(db, "queues", "project", "TEXT NOT NULL DEFAULT 'default'")
+        for table, columns in _ADDED.items():
+            for column, definition in columns.items():
+                self._add_column(db, table, column, definition)
 
     @property
     def complete(self) -> bool:

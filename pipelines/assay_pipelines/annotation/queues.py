@@ -3,6 +3,7 @@
 A queue is recorded in the store first and carried into the operational file, so that repeating completes it.
 """
 
+import json
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,8 @@ from assay.workspace import Workspace
 from assay_pipelines.annotation.items import QueueItem, principle_statements
 from assay_pipelines.annotation.ledger import Ledger
 from assay_pipelines.annotation.question_types.question_type import PAIR
+from assay_pipelines.annotation.queue_options import QueueOptions
+from assay_pipelines.annotation.queue_state import guideline_history
 from assay_pipelines.annotation.recording import DEFAULT_PROJECT, Overlap, Queue, event_id, record_queue, sync_events
 from assay_pipelines.annotation.recovery import carry, open_ledger
 from assay_pipelines.annotation.votes import QueueVote, by_comparison, queue_votes
@@ -77,6 +80,8 @@ def create_queue(
         row = db.execute("SELECT project FROM queues WHERE name = ?", (name,)).fetchone()
     if row is not None and project not in (None, row["project"]):
         raise BadInputError(f"queue {name!r} is in the project {row['project']!r}: `assay queue move {name} {project}`")
+    with open_ledger(workspace) as ledger:
+        refuse_deleted(ledger, name)
     record_queue(workspace, new, items)
     with open_ledger(workspace) as ledger:
         carry(workspace, ledger, name)
@@ -130,12 +135,27 @@ def get_queue(workspace: Workspace, name: str) -> Queue:
         return find_queue(ledger, name)
 
 
-def list_queues(workspace: Workspace) -> list[Queue]:
-    """Newest first."""
+def list_queues(workspace: Workspace, *, deleted: bool = False) -> list[Queue]:
+    """Those of a higher priority first, then the newest. `deleted`: those instead."""
     with open_ledger(workspace) as ledger:
         with ledger.reading() as db:
-            names = [row["name"] for row in db.execute("SELECT name FROM queues ORDER BY created_at DESC, name")]
-        return [find_queue(ledger, name) for name in names]
+            rows = db.execute("SELECT name FROM queues WHERE deleted = ? ORDER BY created_at DESC, name", (deleted,))
+            names = [row["name"] for row in rows]
+        return sorted((find_queue(ledger, name) for name in names), key=lambda queue: -queue.options.priority)
+
+
+def refuse_deleted(ledger: Ledger, name: str) -> None:
+    """Raises BadInputError for the name of a queue that was deleted, whose votes keep it, and for another's title."""
+    with ledger.reading() as db:
+        row = db.execute(
+            """SELECT name, deleted FROM queues
+               WHERE (name = ? AND deleted) OR (title = ? AND name <> ? AND NOT deleted)""",
+            (name, name, name),
+        ).fetchone()
+    if row is not None and row["deleted"]:
+        raise BadInputError(f"a queue {name!r} was deleted, and its votes keep the name: choose another, or restore it")
+    if row is not None:
+        raise BadInputError(f"the queue {row['name']!r} is called {name!r} now: choose another name")
 
 
 def queue_progress(workspace: Workspace, name: str) -> QueueProgress:
@@ -160,7 +180,7 @@ def progress_of(ledger: Ledger, name: str) -> QueueProgress:
         items, done, votes, conflicts = db.execute(
             f"""SELECT count(*), coalesce(sum(taken >= ?), 0), coalesce(sum(taken), 0),
                        coalesce(sum(conflict AND NOT {ADJUDICATED}), 0)
-                FROM items i WHERE queue = ? AND NOT is_check""",
+                FROM items i WHERE queue = ? AND NOT is_check AND NOT removed""",
             (need, name),
         ).fetchone()
         (leased,) = db.execute(
@@ -235,32 +255,42 @@ def find_queue(ledger: Ledger, name: str) -> Queue:
     """On a file that is open already. Raises NotFoundError."""
     with ledger.reading() as db:
         row = db.execute(
-            """SELECT name, queue_id, overlap, gold_checks, seed, lease_seconds, guideline, project, closed, run_id
-               FROM queues WHERE name = ? OR queue_id = ?""",
-            (name, name),
+            """SELECT * FROM queues WHERE name = ? OR queue_id = ? OR (title = ? AND NOT deleted)
+               ORDER BY name <> ? LIMIT 1""",
+            (name, name, name, name),
         ).fetchone()
         if row is None:
             names = [r["name"] for r in db.execute("SELECT name FROM queues ORDER BY created_at DESC LIMIT 10")]
             hint = f"there are: {', '.join(names)}" if names else "there are none yet: assay queue create NAME"
             raise NotFoundError(f"no queue {name!r}; {hint}")
         items, checks = db.execute(
-            "SELECT coalesce(sum(NOT is_check), 0), coalesce(sum(is_check), 0) FROM items WHERE queue = ?",
+            """SELECT coalesce(sum(NOT is_check), 0), coalesce(sum(is_check), 0) FROM items
+               WHERE queue = ? AND NOT removed""",
             (row["name"],),
         ).fetchone()
-    name, queue_id, overlap, rate, seed, lease_seconds, guideline, project, closed, run_id = row
+        latest, *earlier = guideline_history(db, row)
+    audience = json.loads(row["asked"]) if row["asked"] else None
     return Queue(
-        name,
-        queue_id,
-        overlap or "all",
-        rate,
-        seed,
-        lease_seconds,
-        guideline,
-        project,
-        bool(closed),
-        run_id,
-        items,
-        checks,
+        name=row["name"],
+        id=row["queue_id"],
+        overlap=row["overlap"] or "all",
+        gold_checks=row["gold_checks"],
+        seed=row["seed"],
+        lease_seconds=row["lease_seconds"],
+        guideline=latest.text,
+        project=row["project"],
+        closed=bool(row["closed"]),
+        run_id=row["run_id"],
+        items=items,
+        checks=checks,
+        title=row["title"] or row["name"],
+        guideline_version=latest.version,
+        first_guideline=row["guideline"] if earlier else None,
+        options=QueueOptions.of(row["options"]),
+        people=tuple(audience["people"]) if audience else None,
+        groups=tuple(audience["groups"]) if audience else None,
+        paused=bool(row["paused"]),
+        deleted=bool(row["deleted"]),
     )
 
 

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from assay import ids
@@ -14,6 +14,7 @@ from assay.store.database import Connection, registered
 from assay.workspace import Workspace
 from assay_pipelines.annotation.items import QueueItem
 from assay_pipelines.annotation.ledger import Ledger
+from assay_pipelines.annotation.queue_options import QueueOptions
 
 #: People per item; "all": everyone labels everything, until the queue is closed.
 Overlap: TypeAlias = int | Literal["all"]
@@ -26,7 +27,8 @@ SETTINGS = ("overlap", "gold_checks", "seed", "lease_seconds", "guideline")
 @dataclass(frozen=True)
 class Queue:
     """`items` are the comparisons asked about; `checks` the gold checks mixed in beside them. `project`: whose members
-    are asked."""
+    are asked; of them, where they are not None, `people` and those of `groups` alone. `guideline`: its current version.
+    `name`: of all records; `title`: what people see. A `deleted` queue keeps its name, for its votes have it."""
 
     name: str
     id: str
@@ -40,12 +42,21 @@ class Queue:
     run_id: str | None
     items: int
     checks: int
+    title: str = ""
+    guideline_version: int = 1
+    first_guideline: str | None = None  #: where it has been edited since
+    options: QueueOptions = field(default_factory=QueueOptions)
+    people: tuple[str, ...] | None = None
+    groups: tuple[str, ...] | None = None
+    paused: bool = False
+    deleted: bool = False
 
     @property
     def settings(self) -> tuple[Any, ...]:
-        """As both stores hold them: with overlap 0 everyone labels everything."""
+        """What it was made with, as both stores hold it: with overlap 0 everyone labels everything."""
         number = 0 if self.overlap == "all" else self.overlap
-        return (number, self.gold_checks, self.seed, self.lease_seconds, self.guideline)
+        guideline = self.guideline if self.first_guideline is None else self.first_guideline
+        return (number, self.gold_checks, self.seed, self.lease_seconds, guideline)
 
 
 def record_queue(workspace: Workspace, queue: Queue, items: Sequence[QueueItem]) -> int:

@@ -11,6 +11,7 @@ from assay_pipelines.annotation.assignment import draw
 from assay_pipelines.annotation.ledger import FILE, Ledger
 from assay_pipelines.annotation.question_types.principles import keep_answers
 from assay_pipelines.annotation.question_types.question_type import outcome_of
+from assay_pipelines.annotation.queue_state import apply_change, carry_changes
 from assay_pipelines.annotation.votes import recount
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def carry(workspace: Workspace, ledger: Ledger, name: str) -> int:
             with ledger.writing(durable=False) as sqlite:
                 added += _add_items(sqlite, name, int(queue[4]), rows)
     added += _carry_tasks(workspace, ledger, name, queue[1], int(queue[4]))
+    changes = carry_changes(workspace, queue[1])
     with ledger.writing() as sqlite:  # last: a queue that is there has all its items
         sqlite.execute(
             """INSERT OR IGNORE INTO queues (name, queue_id, overlap, gold_checks, seed, lease_seconds, guideline,
@@ -83,6 +85,8 @@ def carry(workspace: Workspace, ledger: Ledger, name: str) -> int:
                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
             (*settings, created, project, closed),
         )
+        for change in changes:
+            apply_change(sqlite, change)
     return added
 
 
@@ -165,8 +169,10 @@ def _carry_votes(workspace: Workspace, ledger: Ledger, queue: str) -> tuple[int,
     with workspace.store.unit() as db:
         rows = db.execute(
             """SELECT judgment_id, comparison_id, annotator, kind, role, attempt, answer, strength, confidence,
-                      rationale, coalesce(shown_order, 'AB'), seconds, epoch(created_at), epoch(withdrawn_at)
-               FROM queue_votes WHERE queue = ? ORDER BY created_at, judgment_id""",
+                      rationale, coalesce(shown_order, 'AB'), seconds, epoch(created_at), epoch(withdrawn_at),
+                      guideline, suggestion
+               FROM queue_votes LEFT JOIN vote_contexts USING (judgment_id)
+               WHERE queue = ? ORDER BY created_at, judgment_id""",
             [queue],
         ).fetchall()
         principle_rows = db.execute(
@@ -179,8 +185,9 @@ def _carry_votes(workspace: Workspace, ledger: Ledger, queue: str) -> tuple[int,
             """SELECT a.answer_id, a.item, n.name, n.kind, coalesce(a.role, 'queue'), a.attempt,
                       if(a.labels = '{}', 'skip', 'answered'),
                       NULL, NULL, a.rationale, coalesce(a.shown_order, 'AB'), a.seconds, epoch(a.created_at),
-                      epoch(w.withdrawn_at), a.labels::VARCHAR
+                      epoch(w.withdrawn_at), c.guideline, c.suggestion, a.labels::VARCHAR
                FROM queue_answers a JOIN annotators n USING (annotator_id)
+               LEFT JOIN vote_contexts c ON c.judgment_id = a.answer_id
                LEFT JOIN withdrawn_judgments w ON w.judgment_id = a.answer_id
                WHERE a.queue = ? ORDER BY a.created_at, a.answer_id""",
             [queue],
@@ -192,15 +199,28 @@ def _carry_votes(workspace: Workspace, ledger: Ledger, queue: str) -> tuple[int,
     with ledger.writing() as db:
         items = dict(db.execute("SELECT comparison_id, item_id FROM items WHERE queue = ?", (queue,)).fetchall())
         touched = set()
-        for judgment, comparison, annotator, kind, role, attempt, answer, *more, at, gone in rows:
+        for (
+            judgment,
+            comparison,
+            annotator,
+            kind,
+            role,
+            attempt,
+            answer,
+            *more,
+            at,
+            gone,
+            guideline,
+            suggestion,
+        ) in rows:
             if (item := items.get(comparison)) is None:
                 continue
             db.execute("INSERT OR IGNORE INTO annotators (name, kind) VALUES (?, ?)", (annotator, kind))
             where = {"queue": "vote", "adjudication:open": "open"}.get(role, "blind")
             counts = outcome_of(answer, more[2]) is not None
             votes += db.execute(
-                "INSERT OR IGNORE INTO votes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (judgment, item, annotator, where, attempt, answer, *more, counts, at, gone),
+                f"INSERT OR IGNORE INTO votes VALUES ({', '.join('?' * 16)})",
+                (judgment, item, annotator, where, attempt, answer, *more, counts, at, gone, guideline, suggestion),
             ).rowcount
             if gone is not None:
                 withdrawn += db.execute(

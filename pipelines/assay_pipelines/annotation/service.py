@@ -1,8 +1,7 @@
 """The annotation service: next item, vote, undo, and durability of every acknowledged vote.
 
-A vote is written to the operational file together with an outbox entry, in one transaction; then to the fsynced
-journal; then the outbox entry is deleted and the vote acknowledged. A crash in between leaves the entry, which the next
-service delivers; the fold counts an entry that is in the journal twice once.
+A vote is acknowledged once the operational file and the fsynced journal have it (`outbox`). Leaves out: one's own
+earlier answers (`own_answers`), changes of a queue (`queue_edits`), notes on items (`notes`).
 """
 
 import json
@@ -10,29 +9,35 @@ import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from assay import ids
 from assay.annotation.item_answers import ItemAnswer, check_answer
+from assay.annotation.queue_changes import VoteContext
 from assay.annotation.vote_journal import JournalWriter, check_vote, fold_if_free
 from assay.domain import AnnotatorKind, Answer, Judgment, PrincipleAnswer, ShownOrder
 from assay.errors import BadInputError, ConflictError, NotFoundError
 from assay.system.closable import Closable
 from assay.workspace import Workspace
+from assay_pipelines.annotation.admission import ANYBODY, Admission, admission_of, decided_now
 from assay_pipelines.annotation.assignment import (
     Assignment,
     Ticket,
+    block_of,
     conflicts_left,
     drop_lease,
     lease_item,
     load_assignment,
     next_assignment,
     next_conflict,
+    requested_assignment,
+    shown_in_all,
     slots_left,
+    work_left,
 )
 from assay_pipelines.annotation.items import ShownOpinion, shown_opinions
 from assay_pipelines.annotation.ledger import Ledger
+from assay_pipelines.annotation.outbox import Outbox, PostingTransaction
 from assay_pipelines.annotation.question_types.principles import keep_answers, stored_answers
 from assay_pipelines.annotation.question_types.question_type import (
     ANSWERED,
@@ -41,6 +46,7 @@ from assay_pipelines.annotation.question_types.question_type import (
     question_of,
     record_submission,
 )
+from assay_pipelines.annotation.queue_options import QueueOptions
 from assay_pipelines.annotation.queues import QueueProgress, find_queue, progress_of
 from assay_pipelines.annotation.recording import sync_events
 from assay_pipelines.annotation.recovery import open_ledger
@@ -48,7 +54,7 @@ from assay_pipelines.annotation.votes import QueueVote, item_votes, recount
 
 UNDONE = "undone by the annotator"
 GIVEN_AWAY = "the time for this item ran out, and it was given away: ask for the next one"
-_Posted: TypeAlias = tuple[int, dict[str, Any]]  # an entry of the outbox and its number there
+CHANGED = "changed by the annotator"
 _ORIGINS = {"vote": "queue", "blind": "adjudication:blind", "open": "adjudication:open"}
 
 
@@ -68,14 +74,27 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueAudience:
+    """`people`, `groups`: None where every member of the project is asked."""
+
+    project: str
+    deleted: bool
+    people: Sequence[str] | None
+    groups: Sequence[str] | None
+
+
+@dataclass(frozen=True, slots=True)
 class AnnotatorStanding:
     """An annotator's standing votes in a queue. `passed`: items passed on. `last`: ticket of the last of both.
-    `waiting`: for an adjudicator, the items without a majority that they can have."""
+    `waiting`: for an adjudicator, the items without a majority that they can have. `expected`: votes and items passed
+    on that it comes to when all that is open to this person is done, checks included; None for an adjudicator."""
 
     votes: int
     passed: int
     last: str | None
     waiting: int | None = None
+    admission: Admission = ANYBODY
+    expected: int | None = None
 
 
 class AnnotationService(Closable):
@@ -89,29 +108,51 @@ class AnnotationService(Closable):
         self.kind: AnnotatorKind = kind
         self._ledger: Ledger = open_ledger(workspace)
         self._journal = JournalWriter(workspace.journal)
+        self.outbox = Outbox(self._ledger, self._journal)
         try:
-            self._deliver_all()
+            self.outbox.deliver_all()
         except BaseException:
             self.close()
             raise
 
-    def project_of(self, queue: str) -> str:
-        """The project whose members see the queue. Raises NotFoundError."""
-        with self._ledger.reading() as db:
-            project: str = _queue(db, queue)["project"]
-        return project
+    @property
+    def ledger(self) -> Ledger:
+        return self._ledger
 
-    def next(self, queue: str, annotator: str) -> Assignment | None:
-        """The item that the annotator has before them, or the next one; None when there is none for them now."""
-        with self._ledger.writing(durable=False) as db:
-            row = _queue(db, queue)
+    def audience(self, queue: str) -> QueueAudience:
+        """Whose queue it is. Raises NotFoundError."""
+        with self._ledger.reading() as db:
+            row = queue_row(db, queue)
+            audience = json.loads(row["asked"]) if row["asked"] else None
+            return QueueAudience(
+                row["project"], bool(row["deleted"]), audience and audience["people"], audience and audience["groups"]
+            )
+
+    def next(self, queue: str, annotator: str, item: int | None = None) -> Assignment | None:
+        """The item that the annotator has before them, or the next one; None when there is none for them now.
+
+        `item`: that one, by its number. Raises ConflictError where they cannot have it.
+        """
+        with self.outbox.transaction(durable=False) as transaction:
+            db = transaction.db
+            row = queue_row(db, queue)
             self._register(db, annotator)
-            return next_assignment(db, row, annotator)
+            admission = admission_of(db, row, annotator, block_of(row["gold_checks"]))
+            if (decision := decided_now(row, annotator, admission)) is not None:
+                transaction.change(decision)
+            if not admission.works:
+                return None
+            if item is None:
+                return next_assignment(db, row, annotator, qualifying=admission.state == "pending")
+            requested = requested_assignment(db, row, annotator, item)
+            if requested is None:
+                raise ConflictError("that item is not open to you now: others have answered it, or it was taken away")
+            return requested
 
     def next_conflict(self, queue: str, adjudicator: str, *, sees_votes: bool = False) -> Assignment | None:
         """The next item whose votes have no majority; its adjudicator did not vote on it."""
         with self._ledger.writing(durable=False) as db:
-            row = _queue(db, queue)
+            row = queue_row(db, queue)
             self._register(db, adjudicator)
             return next_conflict(db, row, adjudicator, sees_votes=sees_votes)
 
@@ -132,7 +173,7 @@ class AnnotationService(Closable):
         if ticket.role == "open":
             return assignment
         with self._ledger.writing(durable=False) as db:
-            row = _queue(db, assignment.queue)
+            row = queue_row(db, assignment.queue)
             self._claim(db, ticket, assignment.annotator)
             drop_lease(db, ticket.item_id, assignment.annotator, ticket.role)
             return lease_item(db, row, assignment.annotator, ticket.item_id, "open")
@@ -164,8 +205,10 @@ class AnnotationService(Closable):
         *,
         seal: str | None = None,
         queue: str | None = None,
+        guideline: int | None = None,
     ) -> Receipt:
-        """Cast a vote; returns when it is durable.
+        """Cast a vote; returns when it is durable. `guideline`: the version that was on the screen; None: the one of
+        when the item was given out.
 
         The same submission by the same ticket again is acknowledged again and counted once. Raises BadInputError for
         another one by that ticket, ConflictError when the item's lease ran out and others have taken it or when it is
@@ -173,8 +216,8 @@ class AnnotationService(Closable):
         """
         name = _parse(ticket)
         now = time.time()
-        entry: _Posted | None = None
-        with self._ledger.writing() as db:
+        with self.outbox.transaction() as transaction:
+            db = transaction.db
             self._register(db, annotator)
             assignment = load_assignment(db, name, annotator)
             if assignment is None:
@@ -201,6 +244,8 @@ class AnnotationService(Closable):
                 receipt = Receipt(stored["judgment_id"], vote.answer, True, assignment)
             else:
                 order, started = self._claim(db, name, annotator)
+                context = VoteContext(guideline or assignment.guideline, assignment.suggestion)
+                self._withdraw_earlier(transaction, name, annotator, now)
                 seconds = submission.seconds if submission.seconds is not None else max(0.0, now - started)
                 if vote.labels is not None:
                     answer = ItemAnswer(
@@ -218,7 +263,7 @@ class AnnotationService(Closable):
                         _ORIGINS[name.role],
                     )
                     check_answer(answer)
-                    entry = self._store_answer(db, name, answer, vote, now)
+                    self._store_answer(transaction, name, answer, vote, context, now)
                     receipt = Receipt(answer.id, vote.answer, False, assignment)
                 else:
                     assert vote.answer != ANSWERED
@@ -234,27 +279,36 @@ class AnnotationService(Closable):
                         f"{_ORIGINS[name.role]}/{assignment.queue}/{name.attempt}",
                     )
                     check_vote(judgment, annotator=annotator, kind=self.kind, principles=vote.principles)
-                    entry = self._store(db, name, annotator, judgment, vote, assignment.run_id, now)
+                    self._store(transaction, name, annotator, judgment, vote, assignment.run_id, context, now)
                     receipt = Receipt(judgment.id, vote.answer, False, assignment)
-        if entry is not None:
-            self._deliver(entry)
-        else:
-            self._deliver_all()  # its first casting may have failed half-way
+        if receipt.repeated:
+            self.outbox.deliver_all()  # its first casting may have failed half-way
         return receipt
+
+    def _withdraw_earlier(self, transaction: PostingTransaction, ticket: Ticket, annotator: str, now: float) -> None:
+        """Of somebody who changes an answer: the new one takes the place of the one that stands."""
+        db = transaction.db
+        for vote in db.execute(
+            "SELECT * FROM votes WHERE item_id = ? AND annotator = ? AND role = ? AND withdrawn_at IS NULL",
+            (ticket.item_id, annotator, ticket.role),
+        ).fetchall():
+            withdraw_vote(transaction, vote, CHANGED, now)
 
     def _store(
         self,
-        db: sqlite3.Connection,
+        transaction: PostingTransaction,
         ticket: Ticket,
         annotator: str,
         judgment: Judgment,
         vote: VoteRecord,
         run_id: str | None,
+        context: VoteContext,
         now: float,
-    ) -> _Posted:
-        """Write a new vote, end its lease and post it to the journal, inside the caller's transaction."""
+    ) -> None:
+        """Write a new vote, end its lease and post it to the journal."""
+        db = transaction.db
         db.execute(
-            "INSERT INTO votes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL)",
+            "INSERT INTO votes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, ?, ?)",
             (
                 judgment.id,
                 ticket.item_id,
@@ -269,51 +323,72 @@ class AnnotationService(Closable):
                 judgment.seconds,
                 vote.counts,
                 now,
+                context.guideline,
+                context.suggestion,
             ),
         )
         if vote.principles:
             keep_answers(db, judgment.id, vote.principles)
         drop_lease(db, ticket.item_id, annotator, ticket.role)
         recount(db, ticket.item_id)
-        return _post(
-            db,
+        transaction.post(
             {
                 "judgment": judgment.to_dict(),
                 "annotator": annotator,
                 "kind": self.kind,
                 "principles": [asdict(answer) for answer in vote.principles],
                 "run_id": run_id,
+                "context": context.to_dict(),
                 "at": now,
-            },
+            }
         )
 
     def _store_answer(
-        self, db: sqlite3.Connection, ticket: Ticket, answer: ItemAnswer, vote: VoteRecord, now: float
-    ) -> _Posted:
+        self,
+        transaction: PostingTransaction,
+        ticket: Ticket,
+        answer: ItemAnswer,
+        vote: VoteRecord,
+        context: VoteContext,
+        now: float,
+    ) -> None:
         """As `_store`, of an item that is no pair."""
+        db = transaction.db
         db.execute(
-            "INSERT INTO votes VALUES (?, ?, ?, ?, ?, ?, NULL, NULL, ?, ?, ?, ?, ?, NULL)",
+            "INSERT INTO votes VALUES (?, ?, ?, ?, ?, ?, NULL, NULL, ?, ?, ?, ?, ?, NULL, ?, ?)",
             (
                 *(answer.id, ticket.item_id, answer.annotator, ticket.role, ticket.attempt, vote.answer),
                 *(answer.rationale, answer.shown_order, answer.seconds, vote.counts, now),
+                *(context.guideline, context.suggestion),
             ),
         )
         db.execute("INSERT INTO vote_labels VALUES (?, ?)", (answer.id, json.dumps(answer.labels)))
         drop_lease(db, ticket.item_id, answer.annotator, ticket.role)
         recount(db, ticket.item_id)
-        return _post(db, {"answer": answer.to_dict(), "at": now})
+        transaction.post({"answer": answer.to_dict(), "context": context.to_dict(), "at": now})
 
     def standing(self, queue: str, annotator: str, *, adjudication: bool = False) -> AnnotatorStanding:
         """The annotator's standing votes (or adjudications) in the queue; `undo` would take back the last."""
         with self._ledger.reading() as db:
-            name = _queue(db, queue)["name"]
+            row = queue_row(db, queue)
+            name, block = row["name"], block_of(row["gold_checks"])
             last = _last_vote(db, name, annotator, adjudication)
             votes, passed = db.execute(
                 f"SELECT coalesce(sum(v.counts), 0), coalesce(sum(NOT v.counts), 0) {_STANDING}",
                 (name, annotator, adjudication),
             ).fetchone()
-            waiting = conflicts_left(db, name, annotator) if adjudication else None
-        return AnnotatorStanding(votes, passed, None if last is None else _ticket(last), waiting)
+            ticket = None if last is None else ticket_of(last)
+            if adjudication:
+                return AnnotatorStanding(votes, passed, ticket, conflicts_left(db, name, annotator))
+            admission = admission_of(db, row, annotator, block)
+            first = QueueOptions.of(row["options"]).qualify_checks
+            if admission.state == "pending":
+                expected = first
+            else:
+                items, checks = work_left(db, row, annotator)
+                rate, seed = row["gold_checks"], row["seed"]
+                expected = shown_in_all(rate, seed, annotator, items=items, checks=checks, first=min(first, checks))
+        return AnnotatorStanding(votes, passed, ticket, None, admission, max(expected, votes + passed))
 
     def undo(
         self, queue: str, annotator: str, *, adjudication: bool = False, ticket: str | None = None
@@ -325,26 +400,20 @@ class AnnotationService(Closable):
         caller who got no reply may ask again. Raises ConflictError where it is not the last one any more.
         """
         now = time.time()
-        entries: list[_Posted] = []
-        with self._ledger.writing() as db:
-            row = _queue(db, queue)
+        with self.outbox.transaction() as transaction:
+            db = transaction.db
+            row = queue_row(db, queue)
             last = _last_vote(db, row["name"], annotator, adjudication)
-            if ticket is not None and (last is None or _ticket(last) != ticket):
+            if ticket is not None and (last is None or ticket_of(last) != ticket):
                 assignment = _assigned_again(db, _parse(ticket), annotator)
             elif last is None:
                 return None
             else:
-                db.execute("UPDATE votes SET withdrawn_at = ? WHERE judgment_id = ?", (now, last["judgment_id"]))
+                withdraw_vote(transaction, last, UNDONE, now)
                 recount(db, last["item_id"])
                 assignment = lease_item(db, row, annotator, last["item_id"], last["role"])
-                entries = [
-                    _post(db, {"withdraw": judgment_id, "reason": UNDONE, "at": now})
-                    for judgment_id in _judgments_of(db, row, last)
-                ]
-        for entry in entries:
-            self._deliver(entry)
-        if not entries:
-            self._deliver_all()  # the first undo may have failed half-way
+        if not transaction.entries:
+            self.outbox.deliver_all()  # the first undo may have failed half-way
         return assignment
 
     def release(self, assignment: Assignment) -> None:
@@ -361,7 +430,7 @@ class AnnotationService(Closable):
         ticket = _parse(assignment.ticket)
         with self._ledger.writing(durable=False) as db:
             self._claim(db, ticket, assignment.annotator)
-            expires = time.time() + float(_queue(db, assignment.queue)["lease_seconds"])
+            expires = time.time() + float(queue_row(db, assignment.queue)["lease_seconds"])
             db.execute(
                 "UPDATE leases SET expires_at = ? WHERE item_id = ? AND annotator = ? AND role = ?",
                 (expires, ticket.item_id, assignment.annotator, ticket.role),
@@ -417,31 +486,6 @@ class AnnotationService(Closable):
         if kind != self.kind:
             raise BadInputError(f"{annotator!r} is known as {kind}, not {self.kind}", field="annotator")
 
-    def _deliver_all(self) -> None:
-        with self._ledger.reading() as db:
-            waiting = [(row["id"], json.loads(row["entry"])) for row in db.execute("SELECT * FROM outbox ORDER BY id")]
-        for entry in waiting:
-            self._deliver(entry)
-
-    def _deliver(self, posted: _Posted) -> None:
-        number, entry = posted
-        at = datetime.fromtimestamp(entry["at"], UTC)
-        if "withdraw" in entry:
-            self._journal.withdraw(entry["withdraw"], entry["reason"], at=at)
-        elif "answer" in entry:
-            self._journal.append_answer(ItemAnswer(**entry["answer"]), at=at)
-        else:
-            self._journal.append(
-                Judgment(**entry["judgment"]),
-                annotator=entry["annotator"],
-                kind=entry["kind"],
-                run_id=entry["run_id"],
-                at=at,
-                principles=[PrincipleAnswer(**answer) for answer in entry.get("principles", ())],
-            )
-        with self._ledger.writing(durable=False) as db:
-            db.execute("DELETE FROM outbox WHERE id = ?", (number,))
-
 
 _STANDING = """FROM votes v JOIN items i USING (item_id)
                WHERE i.queue = ? AND v.annotator = ? AND v.withdrawn_at IS NULL AND (v.role <> 'vote') = ?"""
@@ -458,18 +502,25 @@ def _stored_labels(db: sqlite3.Connection, judgment_id: str) -> dict[str, Any] |
     return None if row is None else json.loads(row["labels"])
 
 
-def _judgments_of(db: sqlite3.Connection, queue: sqlite3.Row, vote: sqlite3.Row) -> list[str]:
-    """What a vote's taking back takes back: itself, and of an answer all that follows from it."""
+def withdraw_vote(transaction: PostingTransaction, vote: sqlite3.Row, reason: str, now: float) -> None:
+    """Mark a vote as taken back, and of an answer all that follows from it."""
+    transaction.db.execute("UPDATE votes SET withdrawn_at = ? WHERE judgment_id = ?", (now, vote["judgment_id"]))
+    for judgment_id in _judgments_of(transaction.db, vote):
+        transaction.post({"withdraw": judgment_id, "reason": reason, "at": now})
+
+
+def _judgments_of(db: sqlite3.Connection, vote: sqlite3.Row) -> list[str]:
     if (labels := _stored_labels(db, vote["judgment_id"])) is None:
         return [vote["judgment_id"]]
-    item, payload = db.execute(
-        "SELECT comparison_id, payload FROM items JOIN payloads USING (item_id) WHERE item_id = ?", (vote["item_id"],)
+    queue, item, payload = db.execute(
+        "SELECT queue, comparison_id, payload FROM items JOIN payloads USING (item_id) WHERE item_id = ?",
+        (vote["item_id"],),
     ).fetchone()
     (kind,) = db.execute("SELECT kind FROM annotators WHERE name = ?", (vote["annotator"],)).fetchone()
     question = question_of(json.loads(payload))
     answer_fields = (labels, kind, vote["attempt"], vote["rationale"])
     return ItemAnswer(
-        queue["name"], item, question, vote["annotator"], *answer_fields, role=_ORIGINS[vote["role"]]
+        queue, item, question, vote["annotator"], *answer_fields, role=_ORIGINS[vote["role"]]
     ).judgment_ids()
 
 
@@ -485,12 +536,8 @@ def _assigned_again(db: sqlite3.Connection, ticket: Ticket, annotator: str) -> A
     return load_assignment(db, Ticket(ticket.item_id, ticket.attempt + 1, ticket.role), annotator)
 
 
-def _ticket(vote: sqlite3.Row) -> str:
+def ticket_of(vote: sqlite3.Row) -> str:
     return str(Ticket(vote["item_id"], vote["attempt"], vote["role"]))
-
-
-def _post(db: sqlite3.Connection, entry: dict[str, Any]) -> _Posted:
-    return int(db.execute("INSERT INTO outbox (entry) VALUES (?)", (json.dumps(entry),)).lastrowid or 0), entry
 
 
 def _parse(ticket: str) -> Ticket:
@@ -499,8 +546,12 @@ def _parse(ticket: str) -> Ticket:
     return parsed
 
 
-def _queue(db: sqlite3.Connection, name: str) -> sqlite3.Row:
-    row: sqlite3.Row | None = db.execute("SELECT * FROM queues WHERE name = ? OR queue_id = ?", (name, name)).fetchone()
+def queue_row(db: sqlite3.Connection, name: str) -> sqlite3.Row:
+    row: sqlite3.Row | None = db.execute(
+        """SELECT * FROM queues WHERE name = :name OR queue_id = :name OR (title = :name AND NOT deleted)
+           ORDER BY name <> :name LIMIT 1""",
+        {"name": name},
+    ).fetchone()
     if row is None:
         raise NotFoundError(f"no queue {name!r}: see `assay queue list`")
     return row

@@ -23,7 +23,7 @@ from assay_pipelines.annotation.assignment import draw
 from assay_pipelines.annotation.question_types.question_type import TASKS
 from assay_pipelines.annotation.question_types.ranking import MOST_RANKED
 from assay_pipelines.annotation.question_types.rating import AnnotationScale
-from assay_pipelines.annotation.queues import check_queue, find_queue
+from assay_pipelines.annotation.queues import check_queue, find_queue, refuse_deleted
 from assay_pipelines.annotation.recording import (
     DEFAULT_PROJECT,
     Overlap,
@@ -117,6 +117,8 @@ def create_task_queue(
         raise BadInputError("marked words have no known answer to check people by", field="gold_checks")
     settings = (overlap, float(gold_checks), seed, float(lease_seconds), guideline)
     queue = Queue(name, "q-" + ids.digest(name), *settings, project or DEFAULT_PROJECT, False, run_id, 0, 0)
+    with open_ledger(workspace) as ledger:
+        refuse_deleted(ledger, name)
     rows = [(queue.id, task.item(question), 0.0, json.dumps(task.payload(question)), run_id) for task in tasks]
     with workspace.store.unit() as db:
         exists = same_settings(db, queue)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from assay.annotation.queue_changes import Suggestion
 from assay.annotation.votes import MAJORITY, Outcome, Tally, tally
 from assay.domain import Answer, ShownOrder
 from assay.store.records import Evidence
@@ -38,6 +39,8 @@ class QueueVote:
     check_label: str | None = None
     labels: AnswerLabels | None = None  #: of an answer on what is no pair
     undo: bool = False  #: cast after the annotator had taken an earlier one back
+    guideline: int | None = None  #: version that was shown
+    suggestion: Suggestion | None = None  #: whether a judge's answer was in view
 
     @property
     def outcome(self) -> Outcome | None:
@@ -63,7 +66,7 @@ class QueueVote:
 
 _READ = """SELECT v.judgment_id, i.comparison_id, v.annotator, v.answer, v.strength, v.confidence, v.rationale,
                   v.shown_order, v.seconds, v.at, v.role, i.check_label, l.labels,
-                  v.attempt > 1 AS undo
+                  v.attempt > 1 AS undo, v.guideline, v.suggestion
            FROM items i JOIN votes v USING (item_id) LEFT JOIN vote_labels l USING (judgment_id)
            WHERE i.queue = ? AND v.withdrawn_at IS NULL"""
 
@@ -118,7 +121,8 @@ def majority(votes: Sequence[QueueVote]) -> Tally[Outcome]:
 def recount(db: "sqlite3.Connection", item_id: int) -> None:
     """Set an item's count and state from its standing votes, inside the caller's transaction."""
     row = db.execute(
-        "SELECT q.overlap, i.is_check FROM items i JOIN queues q ON q.name = i.queue WHERE item_id = ?", (item_id,)
+        "SELECT q.overlap, i.is_check, i.removed FROM items i JOIN queues q ON q.name = i.queue WHERE item_id = ?",
+        (item_id,),
     ).fetchone()
     votes = item_votes(db, item_id)
     counts = majority(votes)
@@ -129,7 +133,7 @@ def recount(db: "sqlite3.Connection", item_id: int) -> None:
     enough = done or (not row["overlap"] and counted > 1 and not row["is_check"])
     db.execute(
         "UPDATE items SET taken = ?, done = ?, conflict = ? WHERE item_id = ?",
-        (counted, done, enough and not agreed, item_id),
+        (counted, done or row["removed"], enough and not agreed, item_id),
     )
 
 

@@ -6,8 +6,10 @@ store exactly once and retires a file only after the commit. Answers on principl
 Leaves out: who may vote on what (annotation queues), machine judgments (they go to the store directly).
 
 A line is `{"check": ..., "vote": {...}}` or `{"check": ..., "withdrawal": {...}}` or, for what is no pair, `{"check":
-..., "answer": {...}}`; `check` is the digest of the entry's canonical JSON. A vote has the fields of its judgment and,
-where there are any, `principles`. A writer holds a lock on its file while it lives: fold reads the file all the same,
+..., "answer": {...}}`, or `{"check": ..., "change": {...}}` of a queue; `check` is the digest of the entry's canonical
+JSON. A vote has the fields of its judgment and, where there are any, `principles` and `context`.
+
+A writer holds a lock on its file while it lives: fold reads the file all the same,
 but leaves it in place. A torn last line is an entry that was never acknowledged; it is counted and left behind. Damage
 anywhere else is counted and the file set aside.
 """
@@ -26,6 +28,7 @@ from typing import Any, TypeAlias
 
 from assay import ids
 from assay.annotation.item_answers import ItemAnswer, check_answer, store_answers
+from assay.annotation.queue_changes import QueueChange, VoteContext, store_changes, store_contexts
 from assay.domain import ANSWERS, FULFILMENTS, AnnotatorKind, Judgment, PrincipleAnswer
 from assay.errors import BackendError, BadInputError, BusyError
 from assay.store import identity
@@ -35,7 +38,7 @@ from assay.system.atomic_files import sync_folder
 from assay.system.closable import Closable
 from assay.workspace import Workspace
 
-_Entry: TypeAlias = tuple[str, dict[str, Any]]  # "vote", "answer" or "withdrawal", and its fields
+_Entry: TypeAlias = tuple[str, dict[str, Any]]  # "vote", "answer", "withdrawal" or "change", and its fields
 
 FOLDED, DAMAGED = "folded", "damaged"
 ROTATE_BYTES = 1_000_000  #: a writer starts a new file past this, so that fold rereads little
@@ -61,24 +64,34 @@ class JournalWriter(Closable):
         run_id: str | None = None,
         at: datetime | None = None,
         principles: Sequence[PrincipleAnswer] = (),
+        context: VoteContext | None = None,
     ) -> None:
         """Returns once the vote is on the disk: only then may it be acknowledged.
 
         `annotator`: the name behind `judgment.annotator_id`. `run_id`: the run that asked for the vote. `at`: when it
-        was cast, default now. `principles`: what was said of them with the vote. Raises BadInputError for a judgment
+        was cast, default now. `principles`: what was said of them with the vote. `context`: what stood beside the item.
+        Raises BadInputError for a judgment
         the store would refuse, BackendError when the disk fails; the vote is then not in the journal.
         """
         check_vote(judgment, annotator=annotator, kind=kind, principles=principles)
         vote = judgment.to_dict() | {"annotator": annotator, "kind": kind, "at": (at or datetime.now(UTC)).isoformat()}
         if principles:
             vote["principles"] = [asdict(answer) for answer in principles]
+        if context is not None:
+            vote["context"] = context.to_dict()
         self._write_line("vote", vote if run_id is None else vote | {"run_id": run_id})
 
-    def append_answer(self, answer: ItemAnswer, *, at: datetime | None = None) -> None:
+    def append_answer(
+        self, answer: ItemAnswer, *, at: datetime | None = None, context: VoteContext | None = None
+    ) -> None:
         """As `append`, for an answer to what is no pair."""
         check_answer(answer)
-        when = (at or datetime.now(UTC)).isoformat()
-        self._write_line("answer", {**answer.to_dict(), "at": when})
+        entry = {**answer.to_dict(), "at": (at or datetime.now(UTC)).isoformat()}
+        self._write_line("answer", entry if context is None else entry | {"context": context.to_dict()})
+
+    def append_change(self, change: QueueChange) -> None:
+        """As `append`, for a change of a queue."""
+        self._write_line("change", change.to_dict())
 
     def withdraw(self, judgment_id: str, reason: str, *, at: datetime | None = None) -> None:
         """Withdraw a vote: the judgment stays in the store, is marked and no longer counts. Durable on return."""
@@ -188,8 +201,8 @@ def fold_again(workspace: Workspace) -> FoldReport:
 
 def _store_entries(workspace: Workspace, entries: list[_Entry], report: FoldReport) -> None:
     """One unit of work for all of them, if there are any."""
-    votes, answers, withdrawals = (
-        [entry for kind, entry in entries if kind == name] for name in ("vote", "answer", "withdrawal")
+    votes, answers, withdrawals, changes = (
+        [entry for kind, entry in entries if kind == name] for name in ("vote", "answer", "withdrawal", "change")
     )
     report.votes += len(votes) + len(answers)
     if not entries:
@@ -198,6 +211,10 @@ def _store_entries(workspace: Workspace, entries: list[_Entry], report: FoldRepo
         report.new += _store(db, votes, report) if votes else 0
         report.new += store_answers(db, ((_answer(entry), entry["at"]) for entry in answers))
         report.withdrawn += _store_withdrawals(db, withdrawals) if withdrawals else 0
+        store_changes(db, (QueueChange(**change) for change in changes))
+        judged = [(_judgment(vote).id, vote) for vote in votes] + [(_answer(entry).id, entry) for entry in answers]
+        contexts = ((judgment, entry, entry.get("context")) for judgment, entry in judged)
+        store_contexts(db, {j: (VoteContext(**c), entry.get("run_id")) for j, entry, c in contexts if c})
 
 
 def _answer(entry: dict[str, Any]) -> ItemAnswer:
@@ -423,7 +440,7 @@ def _encode(kind: str, entry: dict[str, Any]) -> bytes:
 def _decode(line: bytes) -> _Entry | None:
     try:
         record = json.loads(line)
-        kind = next((name for name in ("vote", "answer") if name in record), "withdrawal")
+        kind = next((name for name in ("vote", "answer", "change") if name in record), "withdrawal")
         entry = record[kind]
         return (kind, entry) if ids.digest(_canonical(entry)) == record["check"] else None
     except (ValueError, KeyError, TypeError):

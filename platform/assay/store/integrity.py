@@ -23,6 +23,7 @@ REFERENCES: tuple[tuple[str, str, str, str], ...] = (
     ("queue_items", "queue_id", "queues", "queue_id"),
     ("queue_items", "comparison_id", "comparisons", "comparison_id"),
     ("queue_events", "queue_id", "queues", "queue_id"),
+    ("queue_changes", "queue_id", "queues", "queue_id"),
     ("judgment_demonstrations", "judgment_id", "judgments", "judgment_id"),
     ("judgment_demonstrations", "comparison_id", "comparisons", "comparison_id"),
     ("queue_decisions", "position", "decisions", "position"),

@@ -23,6 +23,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     "response_judgments": ("judgment_id",),
     "step_judgments": ("judgment_id",),
     "queue_answers": ("answer_id",),
+    "queue_changes": ("change_id",),
+    "vote_contexts": ("judgment_id",),
     "snapshot_items": ("snapshot_id", "comparison_id"),
 }
 

@@ -493,7 +493,7 @@ def test_a_crash_between_the_two_files_neither_asks_again_nor_doubles(
         given = desk.next("q", "ann")
         assert given is not None
         with monkeypatch.context() as patched:
-            patched.setattr(desk, "_deliver", crash)
+            patched.setattr(desk.outbox, "_deliver", crash)
             with pytest.raises(KeyboardInterrupt):
                 vote(desk, given, "tie")
     assert fold(workspace).votes == 0
@@ -505,7 +505,7 @@ def test_a_crash_between_the_two_files_neither_asks_again_nor_doubles(
     check_whole(workspace, 1, complete=False)
 
 
-def crash(_: object) -> None:
+def crash(*_: object) -> None:
     raise KeyboardInterrupt
 
 

@@ -42,6 +42,7 @@ OLD_ROWS = """
 
 #: Tables of the first version.
 NEWER = {"response_origins", "response_judgments", "step_judgments", "queue_answers", "media"}
+NEWER |= {"queue_changes", "vote_contexts"}
 OLD_TABLES = [table for table in KEYS if table not in NEWER]
 
 

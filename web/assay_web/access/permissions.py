@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from assay_pipelines.annotation.quality.agreement import AgreementReport
 from assay_pipelines.annotation.quality.annotators import OwnFigures
+from assay_pipelines.annotation.queue_options import SuggestionTime
 from assay_web.accounts.accounts import Role
 from assay_web.accounts.sessions import Person
 
@@ -65,6 +66,12 @@ def visible_own_figures(person: Person, figures: OwnFigures, *, closed: bool) ->
     return replace(figures, compared=0, agreed=0, agreement=None)
 
 
-def visible_opinions(person: Person, opinions: Sequence[T]) -> list[T]:
-    """Judges' opinions on an item after its vote: none for an annotator, who can undo the vote and cast another."""
-    return list(opinions) if may(person, "records") else []
+def visible_opinions(person: Person, opinions: Sequence[T], suggestions: SuggestionTime) -> list[T]:
+    """Judges' opinions on an item after its vote: none for an annotator, who can undo the vote and cast another, but
+    where the queue shows them; the other vote's record then says so."""
+    return list(opinions) if may(person, "records") or suggestions != "never" else []
+
+
+def sees_queue(person: Person, *, assigned: bool) -> bool:
+    """Whether a member of its project sees a queue: who is not asked in it does only to read its records."""
+    return assigned or may(person, "records")

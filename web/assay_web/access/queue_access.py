@@ -1,11 +1,12 @@
-"""Which queues a person sees: those of the projects they are a member of, and all of them for administrators. And which
-images in a session: those of the items that they have before them or have answered.
+"""Which queues a person sees: those of the projects they are a member of, and all of them for administrators; of queues
+that are assigned to some, annotators see theirs alone. And which images in a session: those of the items that they have
+before them or have answered.
 
 What is not theirs is answered like what does not exist. Leaves out: what may be done with a queue, and who may read
 records, images of theirs included (`permissions`), who is a member (`assay_web.accounts.projects`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 from fastapi import Depends, Path
@@ -15,7 +16,8 @@ from assay.errors import BadInputError, ConflictError, NotFoundError
 from assay.http.problems import ProblemError
 from assay_pipelines.annotation.recording import Queue
 from assay_web.access.guard import PersonNow
-from assay_web.access.permissions import may
+from assay_web.access.permissions import may, sees_queue
+from assay_web.accounts.groups import groups_of
 from assay_web.accounts.projects import projects_of
 from assay_web.accounts.sessions import Person
 from assay_web.service import ServiceNow, WebService
@@ -27,10 +29,22 @@ def sees_project(service: WebService, person: Person, project: str) -> bool:
 
 def visible_queues(service: WebService, person: Person, queues: Iterable[Queue]) -> list[Queue]:
     """Those of them that the person sees, in the same order."""
-    if may(person, "administer"):
-        return list(queues)
-    own = projects_of(service.access, person.name)
-    return [queue for queue in queues if queue.project in own]
+    own = None if may(person, "administer") else projects_of(service.access, person.name)
+    return [
+        queue
+        for queue in queues
+        if (own is None or queue.project in own)
+        and sees_queue(person, assigned=is_assigned(service, person, queue.project, queue.people, queue.groups))
+    ]
+
+
+def is_assigned(
+    service: WebService, person: Person, project: str, people: Sequence[str] | None, groups: Sequence[str] | None
+) -> bool:
+    """Whether the person gets items of a queue that is assigned to these; None: to everybody in its project."""
+    if people is None or person.name in people:
+        return True
+    return bool(groups) and not groups_of(service.access, project, person.name).isdisjoint(groups or ())
 
 
 def require_project(service: WebService, person: Person, project: str) -> None:
@@ -40,13 +54,22 @@ def require_project(service: WebService, person: Person, project: str) -> None:
 
 
 def require_visible(service: WebService, person: Person, queue: str) -> None:
-    """Raises NotFoundError for a queue that the person does not see, without a word of the others there are."""
+    """Raises NotFoundError for a queue that the person does not see, without a word of the others there are. A deleted
+    one is seen by those who may restore it."""
     try:
-        visible = sees_project(service, person, service.annotation.project_of(queue))
+        audience = service.annotation.audience(queue)
+        assigned = is_assigned(service, person, audience.project, audience.people, audience.groups)
+        visible = sees_project(service, person, audience.project) and sees_queue(person, assigned=assigned)
+        visible = visible and (not audience.deleted or may(person, "curate"))
     except NotFoundError:
         visible = False
     if not visible:
         raise NotFoundError(f"no queue {queue!r} in the projects of {person.name}")
+
+
+def is_assigned_to(service: WebService, person: Person, queue: str) -> bool:
+    audience = service.annotation.audience(queue)
+    return is_assigned(service, person, audience.project, audience.people, audience.groups)
 
 
 def require_image(service: WebService, person: Person, queue: str, ticket: str, content_hash: str) -> None:

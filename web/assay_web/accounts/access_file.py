@@ -19,7 +19,7 @@ class AccessFile(SQLiteFile):
     """The open file, readable by its owner only (mode 0600)."""
 
     schema = Path(__file__).with_name("access_file.sql").read_text(encoding="utf-8")
-    version = 5  #: 4 added members, the project of an invitation, and the chain of the audit log; 5 tokens
+    version = 6  #: 4 members, the project of an invitation, the chain of the audit log; 5 tokens; 6 groups of people
     remedy = "move it away and start again: accounts have to be created again; votes and data are not in it"
 
     def __init__(self, path: Path, *, wait: float = 30.0) -> None:

@@ -13,6 +13,10 @@ CREATE TABLE IF NOT EXISTS invitations (
 CREATE TABLE IF NOT EXISTS members (
     project TEXT NOT NULL, name TEXT NOT NULL, PRIMARY KEY (project, name)) WITHOUT ROWID;
 
+-- Named lists of people, to which queues are assigned.
+CREATE TABLE IF NOT EXISTS person_groups (
+    project TEXT NOT NULL, name TEXT NOT NULL, member TEXT NOT NULL, PRIMARY KEY (project, name, member)) WITHOUT ROWID;
+
 -- `role`: of somebody without an account, on a server that has none; else the account's counts, as it is now.
 CREATE TABLE IF NOT EXISTS sessions (
     digest TEXT PRIMARY KEY, name TEXT NOT NULL, role TEXT, csrf TEXT NOT NULL, created_at REAL NOT NULL,

@@ -1,7 +1,8 @@
 """JSON forms of an item, a vote and a receipt: what an annotator's browser gets before a vote, and what only after it.
 
-Before a vote nothing says which response the source or a judge preferred, what others voted, whether the item is a gold
-check, or which comparison it is. The responses come in the order that the service drew and recorded.
+Before a vote nothing says which response the source or a judge preferred (but where the queue shows suggestions), what
+others voted, whether the item is a gold check, or which comparison it is. The responses come in the order that the
+service drew and recorded.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,10 +11,11 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field, JsonValue
 
 from assay.browsing.messages import ShownMessage, shown_messages, shown_turns
-from assay.domain import Fulfilment, PrincipleAnswer, response_text
+from assay.domain import Fulfilment, PrincipleAnswer, ShownOrder, response_text
 from assay_pipelines.annotation.answer_match import in_words
 from assay_pipelines.annotation.assignment import Assignment
-from assay_pipelines.annotation.items import LONGEST_PRINCIPLE, MOST_PRINCIPLES, ShownOpinion
+from assay_pipelines.annotation.items import LONGEST_PRINCIPLE, MOST_PRINCIPLES, ShownOpinion, shown_opinions
+from assay_pipelines.annotation.own_answers import OwnAnswer
 from assay_pipelines.annotation.question_types.pair import Choice, PlacedChoice, SkipReason, placed
 from assay_pipelines.annotation.question_types.question_type import (
     ANSWERED,
@@ -44,14 +46,38 @@ class ShownChecks(BaseModel):
     second: str
 
 
+class RevealedAnswer(BaseModel):
+    """Another annotator's answer on one response and principle. `place`: on the reader's own screen."""
+
+    place: Position
+    principle: str
+    answer: Fulfilment
+    evidence: str | None
+
+
+class RevealedOpinion(BaseModel):
+    """The opinion of a judge or another annotator, with answers on principles. `answer`: of an item that is no pair, in
+    words."""
+
+    by: str
+    said: PlacedChoice | Literal["answered"]
+    answer: str = ""
+    strength: int | None = None
+    rationale: str = ""
+    principles: list[RevealedAnswer] = []
+
+
 class AnnotationItem(BaseModel):
     """The item before an annotator. `ticket` names it in a vote; `seal` proves that the vote is about these texts.
     `question`: the question type that decides it; `component`: the page's component that asks it. `responses`,
     `settings`: of an item that is no pair, which has all its texts there. `turns`: of each response, a pair's too, in
     the order shown, null for one that is nothing but its text. `principles`: asked of both responses too.
-    `expires_at`: seconds since the epoch, when others may have it unless it is renewed."""
+    `expires_at`: seconds since the epoch, when others may have it unless it is renewed. `number`: of the item in its
+    queue, for a link to it. `suggestions`: judges' answers that are shown before the vote, where the queue says so; the
+    vote's record says that they were."""
 
     ticket: str
+    number: int
     seal: str
     role: Role
     prompt: list[ShownMessage]
@@ -68,6 +94,7 @@ class AnnotationItem(BaseModel):
     component: str
     responses: list[str] = []
     settings: dict[str, JsonValue] = {}
+    suggestions: list[RevealedOpinion] = []
 
 
 class QuestionTypeReply(BaseModel):
@@ -95,7 +122,7 @@ class VoteBody(RequestBody):
     """A vote, or a skip with its reason. The same body again is acknowledged again and counted once. `person`: whose
     vote it is; it may have waited in a browser at which somebody else has signed in since. `seconds`: spent on the
     item. `principles`: answers on some or all of the item's; none with a skip that passes it on. `response`: the answer
-    of a question type that the other fields do not hold."""
+    of a question type that the other fields do not hold. `guideline_version`: that was on the screen."""
 
     person: Annotated[str, Field(max_length=100)]
     ticket: Annotated[str, Field(max_length=60)]
@@ -107,6 +134,7 @@ class VoteBody(RequestBody):
     seconds: Annotated[float, Field(ge=0, le=86_400)] | None = None
     principles: list[PrincipleBody] = Field([], max_length=2 * MOST_PRINCIPLES)
     response: dict[str, JsonValue] | None = None
+    guideline_version: Annotated[int, Field(ge=1)] | None = None
 
     def submission(self) -> Submission:
         return Submission(
@@ -120,25 +148,24 @@ class VoteBody(RequestBody):
         )
 
 
-class RevealedAnswer(BaseModel):
-    """Another annotator's answer on one response and principle. `place`: on the reader's own screen."""
+class OwnAnswerReply(BaseModel):
+    """An answer of one's own that stands. `item`: its number in the queue. `answer`: of an item that is no pair, in
+    words. `skip`: the reason of a skip. `changes`: how often it was changed before. `notes`: one's own on the item."""
 
-    place: Position
-    principle: str
-    answer: Fulfilment
-    evidence: str | None
-
-
-class RevealedOpinion(BaseModel):
-    """The opinion of a judge or another annotator, with answers on principles. `answer`: of an item that is no pair, in
-    words."""
-
-    by: str
+    ticket: str
+    item: int
+    excerpt: str
+    question: str
     said: PlacedChoice | Literal["answered"]
-    answer: str = ""
-    strength: int | None = None
-    rationale: str = ""
-    principles: list[RevealedAnswer] = []
+    answer: str
+    skip: str
+    strength: int | None
+    rationale: str
+    seconds: float | None
+    at: float
+    changes: int
+    notes: int
+    guideline_version: int | None
 
 
 class ReceiptReply(BaseModel):
@@ -152,10 +179,13 @@ class ReceiptReply(BaseModel):
     votes: list[RevealedOpinion]
 
 
-def item_reply(assignment: Assignment) -> AnnotationItem:
+def item_reply(assignment: Assignment, judges: Sequence[str] = ()) -> AnnotationItem:
+    """`judges`: whose suggestions are shown, where some are; none: all of them."""
+    shown = shown_opinions(assignment.payload, judges) if assignment.suggestion == "before" else ()
     content, checked = assignment.content, assignment.content.pre_verification
     return AnnotationItem(
         ticket=assignment.ticket,
+        number=int(assignment.ticket.partition("-")[0]),
         seal=assignment.seal,
         role=assignment.role,
         prompt=shown_messages(content.prompt),
@@ -172,7 +202,34 @@ def item_reply(assignment: Assignment) -> AnnotationItem:
         component=question_type(content.question).component,
         responses=[response_text(response) for response in content.responses],
         settings=dict(content.settings),
+        suggestions=_placed_opinions(shown, assignment.shown_order),
     )
+
+
+def answer_reply(own: OwnAnswer) -> OwnAnswerReply:
+    vote = own.vote
+    order = vote.shown_order or "AB"
+    skipped, _, words = (vote.rationale or "").partition(": ") if vote.answer == "skip" else ("", "", "")
+    return OwnAnswerReply(
+        ticket=own.ticket,
+        item=own.item,
+        excerpt=own.excerpt,
+        question=own.question,
+        said=ANSWERED if vote.answer == ANSWERED else placed(vote.answer, order),
+        answer=in_words(vote.labels, own.response_ids) if vote.labels else "",
+        skip=skipped,
+        strength=vote.strength,
+        rationale=words if skipped else vote.rationale or "",
+        seconds=vote.seconds,
+        at=vote.at,
+        changes=own.changes,
+        notes=own.notes,
+        guideline_version=vote.guideline,
+    )
+
+
+def _placed_opinions(opinions: Sequence[ShownOpinion], order: ShownOrder) -> list[RevealedOpinion]:
+    return [RevealedOpinion(by=o.judge, said=placed(o.answer, order), rationale=o.rationale) for o in opinions]
 
 
 def receipt_reply(receipt: Receipt, opinions: Sequence[ShownOpinion], votes: list[RevealedOpinion]) -> ReceiptReply:
@@ -181,7 +238,7 @@ def receipt_reply(receipt: Receipt, opinions: Sequence[ShownOpinion], votes: lis
         ticket=receipt.assignment.ticket,
         said=ANSWERED if receipt.answer == ANSWERED else placed(receipt.answer, order),
         repeated=receipt.repeated,
-        opinions=[RevealedOpinion(by=o.judge, said=placed(o.answer, order), rationale=o.rationale) for o in opinions],
+        opinions=_placed_opinions(opinions, order),
         votes=votes,
     )
 

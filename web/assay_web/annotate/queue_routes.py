@@ -37,12 +37,12 @@ from assay_pipelines.annotation.votes import queue_votes
 from assay_web.access.audited_route import AuditedRoute, note_change
 from assay_web.access.guard import Curator, Visitor
 from assay_web.access.permissions import may
-from assay_web.access.queue_access import QueueName, require_project, visible_queues
+from assay_web.access.queue_access import QueueName, is_assigned, require_project, visible_queues
 from assay_web.accounts.sessions import Person
 from assay_web.annotate.live import RESAMPLES, LiveFigures, LiveNow, QueueState
 from assay_web.annotate.session_routes import share_done
 from assay_web.server.request_body import RequestBody
-from assay_web.service import ServiceNow
+from assay_web.service import ServiceNow, WebService
 
 router = APIRouter(tags=["annotate"], route_class=AuditedRoute)
 
@@ -68,13 +68,17 @@ class QueueCounts(BaseModel):
 class QueueReply(BaseModel):
     """`share`: of its items that are done, rounded down to a twentieth. `mine`: the reader's standing votes. `voting`:
     people who voted within the last minutes. `counts`: null but for curators. `question`: the type that decides its
-    items."""
+    items. `name`: of addresses and records; `title`: what people see. `assigned`: whether the reader gets items."""
 
     name: str
+    title: str
+    description: str
     question: str
     project: str
     overlap: int | Literal["all"]
     closed: bool
+    paused: bool
+    assigned: bool
     guideline: str
     share: float
     mine: int
@@ -160,13 +164,13 @@ class QueueReport(BaseModel):
 def get_queues(person: Visitor, service: ServiceNow, live: LiveNow) -> list[QueueReply]:
     """The queues of one's projects, newest first."""
     queues = visible_queues(service, person, list_queues(service.workspace))
-    return [_reply(live.state(queue.name), person) for queue in queues]
+    return [_reply(service, live.state(queue.name), person) for queue in queues]
 
 
 @router.get("/api/queues/{queue}")
-def get_queue_by_name(queue: QueueName, person: Visitor, live: LiveNow) -> QueueReply:
+def get_queue_by_name(queue: QueueName, person: Visitor, service: ServiceNow, live: LiveNow) -> QueueReply:
     """One queue."""
-    return _reply(live.state(queue), person)
+    return _reply(service, live.state(queue), person)
 
 
 @router.post("/api/queues")
@@ -204,7 +208,7 @@ def make_queue(body: NewQueue, person: Curator, service: ServiceNow, live: LiveN
             created = create_queue(here, body.name, items, **shared)
         run.metrics.update(items=created.items, checks=created.checks)
     note_change(request, created.name, items=created.items, run=run.id)
-    return _now(live, created.name, person)
+    return queue_now(service, live, created.name, person)
 
 
 @router.post("/api/queues/{queue}/items")
@@ -222,14 +226,14 @@ def add_queue_items(
 def close_queue_by_name(queue: QueueName, person: Curator, service: ServiceNow, live: LiveNow) -> QueueReply:
     """Hand out no more items. What was voted stays."""
     close_queue(service.workspace, queue)
-    return _now(live, queue, person)
+    return queue_now(service, live, queue, person)
 
 
 @router.post("/api/queues/{queue}/reopen")
 def reopen_queue_by_name(queue: QueueName, person: Curator, service: ServiceNow, live: LiveNow) -> QueueReply:
     """Hand out items of a closed queue again."""
     reopen_queue(service.workspace, queue)
-    return _now(live, queue, person)
+    return queue_now(service, live, queue, person)
 
 
 @router.put("/api/queues/{queue}/project")
@@ -240,7 +244,7 @@ def move_queue_by_name(
     require_project(service, person, body.project)
     move_queue(service.workspace, queue, body.project)
     note_change(request, queue, project=body.project)
-    return _now(live, queue, person)
+    return queue_now(service, live, queue, person)
 
 
 @router.get("/api/queues/{queue}/report")
@@ -284,20 +288,25 @@ def _items(comparisons: list[str], body: NewQueue | MoreItems) -> list[QueueItem
     return [QueueItem(comparison, reason=body.reason, principles=principles) for comparison in comparisons]
 
 
-def _now(live: LiveFigures, queue: str, person: Person) -> QueueReply:
+def queue_now(service: WebService, live: LiveFigures, queue: str, person: Person) -> QueueReply:
+    """As it is after a change."""
     live.forget(queue)
-    return _reply(live.state(queue), person)
+    return _reply(service, live.state(queue), person)
 
 
-def _reply(state: QueueState, person: Person) -> QueueReply:
+def _reply(service: WebService, state: QueueState, person: Person) -> QueueReply:
     queue: Queue = state.queue
     progress = asdict(state.progress)
     return QueueReply(
         name=queue.name,
+        title=queue.title,
+        description=queue.options.description,
         question=state.question,
         project=queue.project,
         overlap=queue.overlap,
         closed=queue.closed,
+        paused=queue.paused,
+        assigned=is_assigned(service, person, queue.project, queue.people, queue.groups),
         guideline=queue.guideline,
         share=share_done(state.progress),
         mine=state.progress.annotators.get(person.name, 0),

@@ -6,31 +6,36 @@ Covers: one round trip that casts a vote, durably, and brings the next item. Lea
 
 import math
 from contextlib import suppress
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel
 
 from assay.errors import AssayError, BadInputError, ConflictError
 from assay.http.problems import ProblemError
+from assay_pipelines.annotation.admission import Admission
 from assay_pipelines.annotation.assignment import Assignment, Ticket
+from assay_pipelines.annotation.own_answers import standing_answer
 from assay_pipelines.annotation.quality.agreement import AgreementReport
 from assay_pipelines.annotation.quality.annotators import OwnFigures, own_figures
 from assay_pipelines.annotation.question_types.question_type import QUESTION_TYPES, question_type
+from assay_pipelines.annotation.queue_options import SuggestionTime
 from assay_pipelines.annotation.queues import QueueProgress, find_queue
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.service import AnnotationService
 from assay_web.access.audited_route import AuditedRoute, Unaudited, note_change
 from assay_web.access.guard import Annotator, Curator, Visitor, refusal
 from assay_web.access.permissions import may, visible_agreement, visible_opinions, visible_own_figures
-from assay_web.access.queue_access import QueueName
+from assay_web.access.queue_access import QueueName, is_assigned_to
 from assay_web.accounts.sessions import Person
 from assay_web.annotate.items import (
     AnnotationItem,
+    OwnAnswerReply,
     QuestionTypeReply,
     ReceiptReply,
     RevealedOpinion,
     VoteBody,
+    answer_reply,
     item_reply,
     receipt_reply,
     vote_replies,
@@ -43,29 +48,48 @@ router = APIRouter(tags=["annotate"], route_class=AuditedRoute)
 
 #: Progress is rounded to steps: with exact figures a lone annotator could tell which vote was on a gold check.
 STEP = 0.05
+MOST_ITEMS = 2**53 - 1  #: of a file; largest integer that is exact in JavaScript
 
 
 class AnnotationProgress(BaseModel):
     """`share`: of the queue's items that are done, rounded down to a twentieth. `mine`: this person's standing votes,
     gold checks included; `passed`: items that they passed on. `last`: the ticket that an undo would take back.
-    `waiting`: for an adjudicator, the items without a majority that they can have, the one before them included."""
+    `waiting`: for an adjudicator, the items without a majority that they can have, the one before them included.
+
+    `answered` of `expected`: what this person has answered or passed on, of what it comes to when all that is open to
+    them is done, both with gold checks; null for an adjudicator. An answer never changes `expected`, be it on a check
+    or not; others' answers may. `qualifying`: these are the items of a qualification alone."""
 
     share: float
     mine: int
     passed: int
     last: str | None
     waiting: int | None
+    answered: int
+    expected: int | None
+    qualifying: bool
+
+
+EmptyReason: TypeAlias = Literal["closed", "done", "waiting", "paused", "not_assigned", "failed", "held"]
 
 
 class AnnotationReply(BaseModel):
     """`item` is null when there is nothing for this person: `empty` then says why. "waiting": what is left is before
-    others now."""
+    others now; "paused": until the queue is resumed; "not_assigned": it is assigned to others; "failed": the
+    qualification; "held": below the share of right answers since; `reason` of both in one line. `title`: the queue's
+    name as people see it. `guideline_version`: goes back with the vote. `previous`: what stands of this person on the
+    item, where they change an answer. `suggestions`: when the queue shows judges' answers."""
 
     item: AnnotationItem | None
     progress: AnnotationProgress
+    title: str
     guideline: str
+    guideline_version: int
     lease_seconds: float
-    empty: Literal["closed", "done", "waiting"] | None
+    suggestions: SuggestionTime
+    previous: OwnAnswerReply | None
+    empty: EmptyReason | None
+    reason: str
 
 
 class VoteReply(BaseModel):
@@ -119,9 +143,16 @@ def get_question_types(person: Visitor) -> list[QuestionTypeReply]:
 
 
 @router.post("/api/annotate/queues/{queue}/item")
-def take_item(queue: QueueName, person: Annotator, service: ServiceNow, live: LiveNow, _: Unaudited) -> AnnotationReply:
-    """The item that the person has before them, or the next one."""
-    return _session(service, live, queue, person, adjudicating=False)
+def take_item(
+    queue: QueueName,
+    person: Annotator,
+    service: ServiceNow,
+    live: LiveNow,
+    _: Unaudited,
+    item: Annotated[int | None, Query(ge=1, le=MOST_ITEMS, description="This one, by its number in the queue.")] = None,
+) -> AnnotationReply:
+    """The item that the person has before them, or the next one. 409 for a named one that is not open to them."""
+    return _session(service, live, queue, person, adjudicating=False, item=item)
 
 
 @router.post("/api/annotate/queues/{queue}/conflict")
@@ -141,14 +172,18 @@ def cast_vote(
         raise ProblemError(403, f"this vote is {body.person}'s; {person.name} is signed in", code="another_person")
     adjudicating = _may_adjudicate(body.ticket, person)
     annotation = service.annotation
-    receipt = annotation.cast(body.ticket, person.name, body.submission(), seal=body.seal, queue=queue)
+    shown = live.state(queue).queue
+    guideline = body.guideline_version if (body.guideline_version or 0) <= shown.guideline_version else None
+    receipt = annotation.cast(
+        body.ticket, person.name, body.submission(), seal=body.seal, queue=queue, guideline=guideline
+    )
     note_change(request, queue, judgment=receipt.judgment_id, repeated=receipt.repeated)
     try:  # whatever happens now, the vote is cast: the reply must say so
         votes = _other_votes(annotation, receipt.assignment) if adjudicating else []
         following = _session(service, live, queue, person, adjudicating=adjudicating)
     except AssayError:
         votes, following = [], None
-    opinions = visible_opinions(person, receipt.opinions)
+    opinions = visible_opinions(person, receipt.opinions, shown.options.suggestions)
     return VoteReply(receipt=receipt_reply(receipt, opinions, votes), next=following)
 
 
@@ -219,27 +254,55 @@ def share_done(progress: QueueProgress) -> float:
 
 
 def _session(
-    service: WebService, live: LiveFigures, queue: str, person: Person, *, adjudicating: bool
+    service: WebService, live: LiveFigures, queue: str, person: Person, *, adjudicating: bool, item: int | None = None
 ) -> AnnotationReply:
     annotation = service.annotation
-    take = annotation.next_conflict if adjudicating else annotation.next
-    assignment = take(queue, person.name)
+    assigned = adjudicating or is_assigned_to(service, person, queue)
+    if adjudicating:
+        assignment = annotation.next_conflict(queue, person.name)
+    else:
+        assignment = annotation.next(queue, person.name, item) if assigned else None
+    return session_reply(service, live, queue, person, assignment, adjudicating=adjudicating, assigned=assigned)
+
+
+def session_reply(
+    service: WebService,
+    live: LiveFigures,
+    queue: str,
+    person: Person,
+    assignment: Assignment | None,
+    *,
+    adjudicating: bool = False,
+    assigned: bool = True,
+) -> AnnotationReply:
+    """`assignment`: what is before the person. `assigned`: whether the queue is theirs."""
+    annotation = service.annotation
     standing = annotation.standing(queue, person.name, adjudication=adjudicating)
     if assignment is None:
         live.forget(queue)
     state = live.state(queue)
+    before = standing_answer(annotation, assignment) if assignment is not None and not adjudicating else None
+    judges = state.queue.options.suggested_by
     return AnnotationReply(
-        item=item_reply(assignment) if assignment is not None else None,
+        item=item_reply(assignment, judges) if assignment is not None else None,
         progress=AnnotationProgress(
             share=share_done(state.progress),
             mine=standing.votes,
             passed=standing.passed,
             last=standing.last,
             waiting=standing.waiting,
+            answered=standing.votes + standing.passed,
+            expected=standing.expected,
+            qualifying=standing.admission.state == "pending",
         ),
+        title=state.queue.title,
         guideline=state.queue.guideline,
+        guideline_version=state.queue.guideline_version,
         lease_seconds=state.queue.lease_seconds,
-        empty=_why_nothing(state, adjudicating) if assignment is None else None,
+        suggestions=state.queue.options.suggestions,
+        previous=answer_reply(before) if before is not None else None,
+        empty=_why_nothing(state, standing.admission, adjudicating, assigned) if assignment is None else None,
+        reason="" if standing.admission.works else standing.admission.reason,
     )
 
 
@@ -256,11 +319,17 @@ def _other_votes(annotation: AnnotationService, assignment: Assignment) -> list[
     return vote_replies(votes, annotation.principles_with(votes), assignment)
 
 
-def _why_nothing(state: QueueState, adjudicating: bool) -> Literal["closed", "done", "waiting"]:
+def _why_nothing(state: QueueState, admission: Admission, adjudicating: bool, assigned: bool) -> EmptyReason:
     if adjudicating:
         return "done"
     if state.queue.closed:
         return "closed"
+    if not assigned:
+        return "not_assigned"
+    if admission.state in ("failed", "held"):
+        return admission.state
+    if state.queue.paused:
+        return "paused"
     return "waiting" if state.progress.leased and state.queue.overlap != "all" else "done"
 
 

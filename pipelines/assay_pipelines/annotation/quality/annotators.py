@@ -5,13 +5,12 @@ not reveal which item was a gold check, since a missed check could then be taken
 each with its share of checks (`assignment.check_is_due`), and first answers only.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from statistics import median
 
 from assay.statistics.intervals import Interval, wilson
-from assay_pipelines.annotation.assignment import BLOCK
+from assay_pipelines.annotation.assignment import block_of
 from assay_pipelines.annotation.ledger import Ledger
 from assay_pipelines.annotation.queues import find_queue
 from assay_pipelines.annotation.votes import QueueVote, by_comparison, queue_votes, vote_of
@@ -144,7 +143,7 @@ class OwnFigures:
 def own_figures(ledger: Ledger, queue: str, annotator: str) -> OwnFigures:
     """Raises NotFoundError for an unknown queue."""
     record = find_queue(ledger, queue)
-    block = max(BLOCK, math.ceil(1 / record.gold_checks)) if record.gold_checks else BLOCK
+    block = block_of(record.gold_checks)
     with ledger.reading() as db:
         rows = db.execute(
             """SELECT v.judgment_id, i.comparison_id, v.annotator, v.answer, v.rationale, v.shown_order, v.seconds,

@@ -84,6 +84,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/annotate/queues/{queue}/answers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Own Answers
+         * @description One's own answers that stand, gold checks among them as any others.
+         */
+        get: operations["get_own_answers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/annotate/queues/{queue}/conflict": {
         parameters: {
             query?: never;
@@ -115,7 +135,7 @@ export interface paths {
         put?: never;
         /**
          * Take Item
-         * @description The item that the person has before them, or the next one.
+         * @description The item that the person has before them, or the next one. 409 for a named one that is not open to them.
          */
         post: operations["take_item"];
         delete?: never;
@@ -158,6 +178,30 @@ export interface paths {
         get: operations["get_live_figures"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/annotate/queues/{queue}/notes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Own Notes
+         * @description One's own notes in the queue, and what became of them.
+         */
+        get: operations["get_own_notes"];
+        put?: never;
+        /**
+         * Note On Item
+         * @description Flag an item, or comment on it, for who runs the queue; durable when it is answered.
+         */
+        post: operations["note_on_item"];
         delete?: never;
         options?: never;
         head?: never;
@@ -239,6 +283,27 @@ export interface paths {
          * @description Show an adjudicator the votes before their own, which the records then say.
          */
         post: operations["reveal_votes"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/annotate/queues/{queue}/revision": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Change Own Answer
+         * @description The item of an answer of one's own, for another answer: until that is cast the first stands. 409 once the queue
+         *     is closed. `release` leaves it as it is.
+         */
+        post: operations["change_own_answer"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2116,7 +2181,9 @@ export interface components {
          *     `question`: the question type that decides it; `component`: the page's component that asks it. `responses`,
          *     `settings`: of an item that is no pair, which has all its texts there. `turns`: of each response, a pair's too, in
          *     the order shown, null for one that is nothing but its text. `principles`: asked of both responses too.
-         *     `expires_at`: seconds since the epoch, when others may have it unless it is renewed.
+         *     `expires_at`: seconds since the epoch, when others may have it unless it is renewed. `number`: of the item in its
+         *     queue, for a link to it. `suggestions`: judges' answers that are shown before the vote, where the queue says so; the
+         *     vote's record says that they were.
          */
         AnnotationItem: {
             attributes: components["schemas"]["ShownAttributes"] | null;
@@ -2129,6 +2196,8 @@ export interface components {
             first: string;
             /** Guideline */
             guideline: string;
+            /** Number */
+            number: number;
             /** Principles */
             principles: string[];
             /** Prompt */
@@ -2158,6 +2227,11 @@ export interface components {
             settings: {
                 [key: string]: components["schemas"]["JsonValue"];
             };
+            /**
+             * Suggestions
+             * @default []
+             */
+            suggestions: components["schemas"]["RevealedOpinion"][];
             /** Ticket */
             ticket: string;
             /** Turns */
@@ -2168,14 +2242,24 @@ export interface components {
          * @description `share`: of the queue's items that are done, rounded down to a twentieth. `mine`: this person's standing votes,
          *     gold checks included; `passed`: items that they passed on. `last`: the ticket that an undo would take back.
          *     `waiting`: for an adjudicator, the items without a majority that they can have, the one before them included.
+         *
+         *     `answered` of `expected`: what this person has answered or passed on, of what it comes to when all that is open to
+         *     them is done, both with gold checks; null for an adjudicator. An answer never changes `expected`, be it on a check
+         *     or not; others' answers may. `qualifying`: these are the items of a qualification alone.
          */
         AnnotationProgress: {
+            /** Answered */
+            answered: number;
+            /** Expected */
+            expected: number | null;
             /** Last */
             last: string | null;
             /** Mine */
             mine: number;
             /** Passed */
             passed: number;
+            /** Qualifying */
+            qualifying: boolean;
             /** Share */
             share: number;
             /** Waiting */
@@ -2184,17 +2268,32 @@ export interface components {
         /**
          * AnnotationReply
          * @description `item` is null when there is nothing for this person: `empty` then says why. "waiting": what is left is before
-         *     others now.
+         *     others now; "paused": until the queue is resumed; "not_assigned": it is assigned to others; "failed": the
+         *     qualification; "held": below the share of right answers since; `reason` of both in one line. `title`: the queue's
+         *     name as people see it. `guideline_version`: goes back with the vote. `previous`: what stands of this person on the
+         *     item, where they change an answer. `suggestions`: when the queue shows judges' answers.
          */
         AnnotationReply: {
             /** Empty */
-            empty: ("closed" | "done" | "waiting") | null;
+            empty: ("closed" | "done" | "waiting" | "paused" | "not_assigned" | "failed" | "held") | null;
             /** Guideline */
             guideline: string;
+            /** Guideline Version */
+            guideline_version: number;
             item: components["schemas"]["AnnotationItem"] | null;
             /** Lease Seconds */
             lease_seconds: number;
+            previous: components["schemas"]["OwnAnswerReply"] | null;
             progress: components["schemas"]["AnnotationProgress"];
+            /** Reason */
+            reason: string;
+            /**
+             * Suggestions
+             * @enum {string}
+             */
+            suggestions: "never" | "before" | "after";
+            /** Title */
+            title: string;
         };
         /**
          * AnnotatorFigures
@@ -3719,6 +3818,36 @@ export interface components {
             invitations: components["schemas"]["Invitation"][];
         };
         /**
+         * ItemNote
+         * @description `item`: its number in the queue; None where the item is gone. `excerpt`: the beginning of its last prompt turn.
+         *     Times are seconds since the epoch.
+         */
+        ItemNote: {
+            /** At */
+            at: number;
+            /** Excerpt */
+            excerpt: string;
+            /** Id */
+            id: string;
+            /** Item */
+            item: number | null;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "flag" | "comment";
+            /** Person */
+            person: string;
+            /** Reply */
+            reply: string;
+            /** Resolved At */
+            resolved_at: number | null;
+            /** Resolved By */
+            resolved_by: string | null;
+            /** Text */
+            text: string;
+        };
+        /**
          * ItemsAdded
          * @description `added`: those that the queue did not have.
          */
@@ -4631,6 +4760,27 @@ export interface components {
             sources: string[];
         };
         /**
+         * NewNote
+         * @description On the item of a ticket: one that is before the person, or that they have answered. `key`: made by the client;
+         *     the same request again is the same note. A flag needs no text.
+         */
+        NewNote: {
+            /** Key */
+            key: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "flag" | "comment";
+            /**
+             * Text
+             * @default
+             */
+            text: string;
+            /** Ticket */
+            ticket: string;
+        };
+        /**
          * NewPasswordLink
          * @description Valid for `days`.
          */
@@ -4975,6 +5125,53 @@ export interface components {
             tier: string;
             /** Turn */
             turn: number;
+        };
+        /**
+         * OwnAnswerReply
+         * @description An answer of one's own that stands. `item`: its number in the queue. `answer`: of an item that is no pair, in
+         *     words. `skip`: the reason of a skip. `changes`: how often it was changed before. `notes`: one's own on the item.
+         */
+        OwnAnswerReply: {
+            /** Answer */
+            answer: string;
+            /** At */
+            at: number;
+            /** Changes */
+            changes: number;
+            /** Excerpt */
+            excerpt: string;
+            /** Guideline Version */
+            guideline_version: number | null;
+            /** Item */
+            item: number;
+            /** Notes */
+            notes: number;
+            /** Question */
+            question: string;
+            /** Rationale */
+            rationale: string;
+            /** Said */
+            said: ("first" | "second" | "tie" | "both_good" | "both_bad" | "skip") | "answered";
+            /** Seconds */
+            seconds: number | null;
+            /** Skip */
+            skip: string;
+            /** Strength */
+            strength: number | null;
+            /** Ticket */
+            ticket: string;
+        };
+        /**
+         * OwnAnswersReply
+         * @description Newest first. `total`: of all. `changeable`: as long as the queue is open.
+         */
+        OwnAnswersReply: {
+            /** Answers */
+            answers: components["schemas"]["OwnAnswerReply"][];
+            /** Changeable */
+            changeable: boolean;
+            /** Total */
+            total: number;
         };
         /**
          * OwnFigures
@@ -5362,12 +5559,16 @@ export interface components {
          * QueueReply
          * @description `share`: of its items that are done, rounded down to a twentieth. `mine`: the reader's standing votes. `voting`:
          *     people who voted within the last minutes. `counts`: null but for curators. `question`: the type that decides its
-         *     items.
+         *     items. `name`: of addresses and records; `title`: what people see. `assigned`: whether the reader gets items.
          */
         QueueReply: {
+            /** Assigned */
+            assigned: boolean;
             /** Closed */
             closed: boolean;
             counts: components["schemas"]["QueueCounts"] | null;
+            /** Description */
+            description: string;
             /** Guideline */
             guideline: string;
             /** Mine */
@@ -5376,6 +5577,8 @@ export interface components {
             name: string;
             /** Overlap */
             overlap: number | "all";
+            /** Paused */
+            paused: boolean;
             /** People */
             people: number;
             /** Project */
@@ -5384,6 +5587,8 @@ export interface components {
             question: string;
             /** Share */
             share: number;
+            /** Title */
+            title: string;
             /** Voting */
             voting: number;
         };
@@ -6876,11 +7081,13 @@ export interface components {
          * @description A vote, or a skip with its reason. The same body again is acknowledged again and counted once. `person`: whose
          *     vote it is; it may have waited in a browser at which somebody else has signed in since. `seconds`: spent on the
          *     item. `principles`: answers on some or all of the item's; none with a skip that passes it on. `response`: the answer
-         *     of a question type that the other fields do not hold.
+         *     of a question type that the other fields do not hold. `guideline_version`: that was on the screen.
          */
         VoteBody: {
             /** Choice */
             choice?: ("first" | "second" | "tie" | "both_good" | "both_bad") | null;
+            /** Guideline Version */
+            guideline_version?: number | null;
             /** Person */
             person: string;
             /**
@@ -7064,6 +7271,40 @@ export interface operations {
             };
         };
     };
+    get_own_answers: {
+        parameters: {
+            query?: {
+                start?: number;
+                most?: number;
+            };
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OwnAnswersReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
     take_conflict: {
         parameters: {
             query?: never;
@@ -7097,7 +7338,10 @@ export interface operations {
     };
     take_item: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description This one, by its number in the queue. */
+                item?: number | null;
+            };
             header?: never;
             path: {
                 queue: string;
@@ -7175,6 +7419,72 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["LiveReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_own_notes: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ItemNote"][];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    note_on_item: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewNote"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ItemNote"];
                 };
             };
             /** @description Validation Error */
@@ -7309,6 +7619,41 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RevealReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    change_own_answer: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TicketBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AnnotationReply"];
                 };
             };
             /** @description Validation Error */

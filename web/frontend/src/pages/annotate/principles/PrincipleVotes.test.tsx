@@ -30,6 +30,8 @@ const ITEM: Item = {
   component: "PairPreference",
   responses: [],
   settings: {},
+  number: 1,
+  suggestions: [],
 };
 
 let kept: PrincipleDraft[];

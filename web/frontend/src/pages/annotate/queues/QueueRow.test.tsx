@@ -10,7 +10,7 @@ const SESSION = { name: "ada", role: "curator", permissions: ["queues", "vote", 
 const BUSY = { timeout: 20_000 }; // a busy machine
 
 function row(question: string) {
-  const about = { closed: false, counts: null, guideline: "", mine: 0, overlap: 2, people: 0, project: "default" };
+  const about = { closed: false, counts: null, guideline: "", mine: 0, overlap: 2, people: 0, project: "default", title: "q", description: "", paused: false, assigned: true };
   renderAt(
     <CurrentSession value={SESSION}>
       <QueueRow queue={{ ...about, name: "q", question, share: 0, voting: 0 }} />

@@ -30,6 +30,7 @@ import { SessionHeader } from "./SessionHeader";
 import { SkipDialog } from "./SkipDialog";
 import { useDraft } from "./useDraft";
 import { useLease } from "./useLease";
+import { whyNothing } from "./whyNothing";
 import { useAnnotationSession, type LastVote, type Reply } from "./useAnnotationSession";
 import { useQuestionTypes, type QuestionTypes } from "../questionTypes";
 import { useWords, type Choice, type SkipReason } from "../words";
@@ -257,16 +258,10 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
   );
 }
 
-const WHY = {
-  closed: () => [t("This queue is closed"), t("Nobody gets items of it any more. What was voted stays.")],
-  waiting: () => [t("Others have the rest before them"), t("An item that somebody passes on comes here by itself.")],
-  done: () => [t("Nothing is left for you here"), t("You have seen everything that this queue asks of you.")],
-} as const;
-
 function NothingLeft({ reply, adjudicating, onUndo }: { reply: Reply; adjudicating: boolean; onUndo: () => void }) {
   const [title, text] = adjudicating
     ? [t("No conflict is left for you"), t("Every item has a majority, is decided, is one that you voted on, or is before somebody else who adjudicates.")]
-    : WHY[reply.empty ?? "done"]();
+    : whyNothing(reply);
   return (
     <div className="panel">
       <Empty title={title!}>

@@ -45,12 +45,13 @@ function reply(number: number): Schemas["AnnotationReply"] {
   return {
     item: {
       ...{ ticket: `${number}-1-vote`, seal: `seal ${number}`, role: "vote", prompt: [{ role: "user", content: `Question ${number}?` }] },
-      ...{ first: STEPS, second: "", turns: [null, null], attributes: null, guideline: "", checked: null, reason: "", principles: [], expires_at: 0 },
+      ...{ first: STEPS, second: "", turns: [null, null], attributes: null, guideline: "", checked: null, reason: "", principles: [], expires_at: 0, number, suggestions: [] },
       question,
       ...asked[question]!,
       ...(question === "turns" ? { question: "steps", turns: [TURNS] } : {}),
     },
-    progress: { share: 0.2, mine: number - 1, passed: 0, last: null, waiting: null },
+    progress: { share: 0.2, mine: number - 1, passed: 0, last: null, waiting: null, answered: number - 1, expected: 60, qualifying: false },
+    ...{ title: "q", guideline_version: 1, suggestions: "never", previous: null, reason: "" },
     guideline: "",
     lease_seconds: 1800,
     empty: null,
