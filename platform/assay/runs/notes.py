@@ -28,7 +28,8 @@ class RunNote:
 def notes_of(db: Connection, runs: Sequence[str]) -> dict[str, RunNote]:
     """Of those runs that have one."""
     rows = db.execute(
-        "SELECT run_id, note, tags, archived FROM run_notes WHERE list_contains($runs, run_id)", {"runs": list(runs)}
+        "SELECT run_id, note, tags, archived FROM run_notes WHERE run_id IN (SELECT unnest($runs))",
+        {"runs": list(runs)},
     ).fetchall()
     return {run: RunNote(note, tuple(tags), archived) for run, note, tags, archived in rows}
 

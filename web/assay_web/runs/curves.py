@@ -13,7 +13,7 @@ from assay_web.run_charts.policy import WATCH
 from assay_web.runs.buckets import Array, Points
 from assay_web.runs.key_figure import POLICY_FIGURES, STEP_FIGURES, figures_of
 from assay_web.runs.loop_events import loop_moments
-from assay_web.runs.metrics_reader import MetricsReader
+from assay_web.runs.metrics_reader import SECONDS, TOKENS, MetricsReader
 from assay_web.runs.replies import CurvesReply, KeyFigure, Moment, PointsReply
 
 READ_S = 0.3  #: time limit of reading per request; later requests continue
@@ -63,14 +63,14 @@ def newest_metrics(reader: MetricsReader) -> Mapping[str, Any]:
 
 
 def _keys(charts: list[CurveChart]) -> dict[str, list[str]]:
-    """Metric keys that the charts draw, by source."""
+    """Metric keys that the charts draw, and what they can be drawn over, by source."""
     keys: dict[str, dict[str, None]] = {"step": {}, "evaluation": {}}
     for chart in charts:
         for curve in (*chart.curves, *((chart.reference,) if chart.reference else ())):
             keys[curve.of] |= dict.fromkeys(curve.keys)
             if chart.x != "step":
                 keys[curve.of][chart.x] = None
-    return {source: list(names) for source, names in keys.items()}
+    return {source: [*names, TOKENS, SECONDS] for source, names in keys.items()}
 
 
 def _parse_state(since: str | None, mark: str) -> list[tuple[int, int]] | None:

@@ -2,6 +2,7 @@
 once only, so that watching does not delay it.
 """
 
+import json
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import NotFoundError
+from assay.runs.notes import RunNote, notes_of
 from assay.runs.process import process_of
 from assay.runs.record import mark_dead_runs
 from assay.workspace import Workspace
@@ -46,6 +48,7 @@ class StoredRun:
     more_links: int
     resumed_in: list[str]
     group: list[RunRecord]
+    note: RunNote
 
 
 class Details:
@@ -54,6 +57,12 @@ class Details:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._running: OrderedDict[str, StoredRun] = OrderedDict()
+
+    def forget(self, runs: Sequence[str]) -> None:
+        """Their records have changed."""
+        with self._lock:
+            for run in runs:
+                self._running.pop(run, None)
 
     def of(self, service: WebService, run_id: str) -> RunDetail:
         """Raises NotFoundError, and BusyError if another process holds the store and the record is not cached."""
@@ -84,13 +93,19 @@ def _read(service: WebService, run_id: str) -> StoredRun:
         inputs, more_inputs = links_of(db, run_id, "input")
         outputs, more_outputs = links_of(db, run_id, "output")
         return StoredRun(
-            record, inputs, outputs, more_inputs + more_outputs, runs_resuming(db, run_id), group_of(db, record)
+            record,
+            inputs,
+            outputs,
+            more_inputs + more_outputs,
+            runs_resuming(db, run_id),
+            group_of(db, record),
+            notes_of(db, [run_id]).get(run_id, RunNote()),
         )
 
 
 def _detail(facts: StoredRun, service: WebService, folder: Path) -> RunDetail:
     record = facts.record
-    row = row_of(record, service.workspace)
+    row = row_of(record, service.workspace, facts.note)
     process = process_of(folder)
     settings = record.settings
     return RunDetail(
@@ -130,11 +145,23 @@ def _resume_command(kind: str, status: str, settings: dict[str, Any], folder: Pa
 
 def compared(records: Sequence[RunRecord], workspace: Workspace) -> ComparedRuns:
     differences, names = _differences(records)
+    by_settings: dict[str, list[str]] = {}
+    for record in records:
+        settings = {name: value for name, value in flattened(record.settings) if not _is_of_seed(name)}
+        key = json.dumps([record.kind, settings], sort_keys=True, default=str)
+        by_settings.setdefault(key, []).append(record.run_id)
     return ComparedRuns(
         runs=[row_of(record, workspace) for record in records],
         differences=differences,
         same=names - len(differences),
+        groups=list(by_settings.values()),
     )
+
+
+def _is_of_seed(name: str) -> bool:
+    """Whether a setting may differ between runs of one configuration: seeds, and what such runs are called."""
+    last = name.rpartition(".")[2]
+    return name in ("name", "group", "resume", "resumed_from") or last == "seed" or last.endswith("_seed")
 
 
 def _differences(records: Sequence[RunRecord]) -> tuple[list[SettingDifference], int]:

@@ -24,6 +24,8 @@ BLOCK = 1 << 20  #: bytes read at once
 LONGEST = 64 * BLOCK  #: bytes of a line; reading stops at a longer one
 LARGEST_STEP = 2**53  #: larger steps are invalid
 TAIL = 64  #: last bytes read, compared to detect a file that was truncated and grew again
+#: Columns beside a row's own: tokens trained on and seconds of training up to it, which curves are drawn over.
+TOKENS, SECONDS = "x:tokens", "x:seconds"
 _decode = msgspec.json.Decoder().decode
 
 
@@ -44,6 +46,7 @@ class MetricsReader:
         self.policy = False  #: whether it is a policy training
         self.overoptimised_from: int | None = None
         self._inode, self._tail = 0, b""
+        self._passed = {TOKENS: 0.0, SECONDS: 0.0}
 
     @property
     def measured(self) -> MetricExtents:
@@ -98,7 +101,9 @@ class MetricsReader:
             if row is None or not row["step"] > newest:
                 self.broken += 1
                 continue
-            rows[kind].append(with_slices(row) if "slices" in row else row)
+            if kind == "step":
+                self._pass(row)
+            rows[kind].append({**(with_slices(row) if "slices" in row else row), **self._passed})
             if self.overoptimised_from is None and row.get("overoptimised"):
                 self.overoptimised_from = int(row["step"])
         for kind, buckets in (("step", self.step), ("evaluation", self.evaluation)):
@@ -107,6 +112,16 @@ class MetricsReader:
                 self.policy = self.policy or "rollouts" in new_rows[0]
                 buckets.add([row["step"] for row in new_rows], _columns(new_rows))
                 self.last[kind] = new_rows[-1]
+
+    def _pass(self, row: Mapping[str, Any]) -> None:
+        """A policy's row has the seconds of its step, a reward model's those of the training."""
+        seconds, tokens = row.get("seconds"), row.get("tokens")
+        if isinstance(rate := row.get("tokens_per_second"), int | float) and isinstance(seconds, int | float):
+            tokens = rate * seconds
+        if isinstance(tokens, int | float) and math.isfinite(tokens):
+            self._passed[TOKENS] += tokens
+        if isinstance(seconds, int | float) and math.isfinite(seconds):
+            self._passed[SECONDS] = seconds + (self._passed[SECONDS] if "rollouts" in row else 0.0)
 
 
 def _parsed(line: bytes) -> Mapping[str, Any] | None:

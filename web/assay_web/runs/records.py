@@ -5,24 +5,31 @@ record of who requested it. Leaves out: curves and samples (`metrics_reader`, `r
 (`assay.runs.process`), the training's reaction (`assay.system.graceful_stop`).
 """
 
+import csv
+import io
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from assay.errors import ConflictError
+from assay.runs.catalogue import REMOVED
 from assay.runs.coverage import warnings_of
+from assay.runs.notes import RunNote, notes_of
 from assay.runs.process import RunProcess, process_of
 from assay.store.database import Connection
 from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
-from assay_web.report.pages.runs import METRICS
+from assay_web.report.pages.runs import METRICS, flattened
 from assay_web.runs.key_figure import key_figure, newest_step
 from assay_web.runs.replies import KindCount, NamedValue, RunLink, RunList, RunRow, Status, StopNote
+from assay_web.runs.run_query import FIELD, RunQuery, column_values
 
 FILE = "stop.json"
 _LOCK = threading.Lock()  # concurrent requests send one signal: a second skips the checkpoint
@@ -55,6 +62,11 @@ def stop(folder: Path, by: str, *, again: bool) -> StopNote:
 
 MOST_LINKS = 100  #: of a direction
 MOST_TEXT = 2000  #: characters of a setting or figure
+TABLE_COLUMNS = (
+    *("run", "kind", "status", "name", "started", "seconds", "step", "figure", "value", "error"),
+    *("warnings", "tags", "note", "archived"),
+)
+MOST_FIELDS = 2000  #: names that are offered as columns
 _COLUMNS = """run_id, kind, status, error, config, metrics, code_version, pid, host, epoch(started_at) AS started,
     epoch(ended_at) AS ended"""
 
@@ -75,33 +87,41 @@ class RunRecord:
     started: float
     ended: float | None
 
-    @property
+    @cached_property
     def settings(self) -> dict[str, Any]:
         config: dict[str, Any] = json.loads(self.config)
         return config
 
-    @property
+    @cached_property
     def results(self) -> dict[str, Any]:
         metrics: dict[str, Any] = json.loads(self.metrics) if self.metrics else {}
         return metrics
 
 
 def records(
-    db: Connection, *, kind: str | None, status: str | None, text: str | None, limit: int, offset: int
-) -> tuple[list[RunRecord], int]:
-    """A page, newest first, and the total. `text`: part of the id, name, model or group."""
-    where = """($kind IS NULL OR kind = $kind) AND ($status IS NULL OR status = $status)
-        AND ($text IS NULL OR contains(lower(run_id), $text) OR contains(lower(coalesce(config ->> 'name', '')), $text)
-             OR contains(lower(coalesce(config ->> 'model', '')), $text)
-             OR contains(lower(coalesce(config ->> 'group', '')), $text))"""
-    parameters = {"kind": kind, "status": status, "text": text.lower() if text else None}
-    (total,) = db.execute(f"SELECT count(*) FROM runs WHERE {where}", parameters).fetchone() or (0,)
-    rows = db.execute(
-        f"""SELECT {_COLUMNS} FROM runs WHERE {where}
-            ORDER BY started_at DESC, run_id DESC LIMIT {limit} OFFSET {offset}""",
-        parameters,
+    db: Connection, query: RunQuery, *, limit: int, offset: int = 0
+) -> tuple[list[tuple[RunRecord, RunNote]], int]:
+    """A page with what people wrote, in the query's order, and the total. Raises BadInputError for a query that says
+    nothing."""
+    (where, bound), (order, ordered) = query.where(), query.order()
+    ids = db.execute(
+        f"SELECT run_id FROM runs LEFT JOIN run_notes USING (run_id) WHERE {where} ORDER BY {order}", bound | ordered
     ).fetchall()
-    return [RunRecord(*row) for row in rows], int(total)
+    page = [run_id for (run_id,) in ids[offset : offset + limit]]
+    rows = db.execute(f"SELECT {_COLUMNS} FROM runs WHERE run_id IN (SELECT unnest($page))", {"page": page}).fetchall()
+    by_id = {row[0]: RunRecord(*row) for row in rows}
+    notes = notes_of(db, page)
+    return [(by_id[run_id], notes.get(run_id, RunNote())) for run_id in page], len(ids)
+
+
+def field_names(db: Connection) -> list[str]:
+    """Settings and figures that the newest runs have, as columns: the most frequent first."""
+    rows = db.execute("SELECT config, metrics FROM runs ORDER BY started_at DESC LIMIT 300").fetchall()
+    counts: Counter[str] = Counter()
+    for config, metrics in rows:
+        for part, text in (("config", config), ("metrics", metrics)):
+            counts.update(f"{part}.{name}" for name, _ in flattened(json.loads(text) if text else {}))
+    return [name for name, _ in counts.most_common(MOST_FIELDS) if FIELD.fullmatch(name)]
 
 
 def record_of(db: Connection, run_id: str) -> RunRecord | None:
@@ -154,7 +174,9 @@ def runs_resuming(db: Connection, run_id: str) -> list[str]:
     return [str(row[0]) for row in rows]
 
 
-def row_of(record: RunRecord, workspace: Workspace) -> RunRow:
+def row_of(
+    record: RunRecord, workspace: Workspace, note: RunNote | None = None, columns: list[str] | None = None
+) -> RunRow:
     """A row of the list; for a running run with the newest line of its metrics."""
     folder = workspace.runs / record.run_id
     settings = record.settings
@@ -179,6 +201,11 @@ def row_of(record: RunRecord, workspace: Workspace) -> RunRow:
         figure=figure,
         error=error,
         warnings=warnings_of(record.results),
+        note=note.note if note else "",
+        tags=list(note.tags) if note else [],
+        archived=note is not None and note.archived,
+        removed=record.results.get(REMOVED),
+        values=column_values(settings, record.results, columns or []),
     )
 
 
@@ -201,10 +228,10 @@ def _state(process: RunProcess, folder: Path) -> tuple[Status, str | None, float
     return ("running" if stop_note(folder) is None else "ending"), None, None
 
 
-def rows_without_store(
-    workspace: Workspace, *, kind: str | None, status: str | None, text: str | None, limit: int, offset: int, held: str
-) -> RunList:
-    """The list from the runs' folders: without settings, with figures of running runs only."""
+def rows_without_store(workspace: Workspace, query: RunQuery, *, limit: int, offset: int, held: str) -> RunList:
+    """The list from the runs' folders, newest first: without settings, notes and order, with figures of running runs
+    only."""
+    text = (query.text or "").lower()
     rows: list[RunRow] = []
     kinds: dict[str, int] = {}
     for folder in workspace.runs.glob("run-*"):
@@ -215,9 +242,9 @@ def rows_without_store(
         state, error, ended = _state(process, folder)
         listed_status: Status = "running" if state == "ending" else state
         if (
-            (kind and process.kind != kind)
-            or (status and listed_status != status)
-            or (text and text.lower() not in folder.name)
+            (query.kind and process.kind != query.kind)
+            or (query.status and listed_status != query.status)
+            or (text and text not in folder.name)
         ):
             continue
         is_running = state in ("running", "ending")
@@ -240,6 +267,22 @@ def rows_without_store(
     rows.sort(key=lambda row: (row.started, row.id), reverse=True)
     counts = [KindCount(kind=name, runs=runs) for name, runs in sorted(kinds.items())]
     return RunList(runs=rows[offset : offset + limit], total=len(rows), kinds=counts, held=held)
+
+
+def runs_table(rows: Sequence[RunRow], columns: Sequence[str]) -> str:
+    """The list as CSV: times in UTC, numbers with all their digits."""
+    text = io.StringIO()
+    table = csv.writer(text)
+    table.writerow([*TABLE_COLUMNS, *columns])
+    for row in rows:
+        figure = (row.figure.label, row.figure.value) if row.figure else ("", "")
+        started = datetime.fromtimestamp(row.started, UTC).isoformat(timespec="seconds")
+        table.writerow(
+            [row.id, row.kind, row.status, row.name, started, row.seconds, row.step, *figure, row.error]
+            + ["; ".join(row.warnings), " ".join(row.tags), row.note, row.archived]
+            + [row.values[column] for column in columns]
+        )
+    return text.getvalue()
 
 
 def named_values(flat: Sequence[tuple[str, Any]]) -> list[NamedValue]:

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from assay.browsing.messages import ShownMessage
 from assay_web.run_charts import CurveChart
@@ -23,7 +23,8 @@ class KeyFigure(BaseModel):
 
 class RunRow(BaseModel):
     """A run in a list. `started`: seconds since the epoch; `seconds`: duration so far. `warnings`: of an
-    ended run: data left out or truncated, too few items to rely on."""
+    ended run: data left out or truncated, too few items to rely on. `note`, `tags`, `archived`: what people wrote.
+    `removed`: when its files were. `values`: of the columns that were asked for."""
 
     id: str
     kind: str
@@ -35,6 +36,11 @@ class RunRow(BaseModel):
     figure: KeyFigure | None = None
     error: str | None = None
     warnings: list[str] = []
+    note: str = ""
+    tags: list[str] = []
+    archived: bool = False
+    removed: str | None = None
+    values: dict[str, str | float | None] = {}
 
 
 class KindCount(BaseModel):
@@ -51,6 +57,42 @@ class RunList(BaseModel):
     total: int
     kinds: list[KindCount]
     held: str | None = None
+
+
+class RunColumns(BaseModel):
+    """Settings and figures that runs have, as names of columns; tags that people gave."""
+
+    fields: list[str]
+    tags: list[str]
+
+
+class NoteChange(RequestBody):
+    """What is left out stays as it is."""
+
+    runs: list[str] = Field(min_length=1, max_length=500)
+    note: str | None = None
+    add_tags: list[str] = Field(default=[], max_length=30)
+    remove_tags: list[str] = Field(default=[], max_length=30)
+    archived: bool | None = None
+
+
+class RunRemoval(BaseModel):
+    """What removing the run's files does. `bytes`: of its folder. `dependents`: runs that read it, which keep it.
+    `models`: made by it, which stay."""
+
+    bytes: int
+    dependents: list[str]
+    models: list[str]
+
+
+class ConsoleReply(BaseModel):
+    """Whole lines of what the run printed; each begins with its time (UTC). `first`: the byte of the first one.
+    `next`: send it to receive what follows. `size`: of all of it, in bytes."""
+
+    lines: list[str]
+    first: int
+    next: int
+    size: int
 
 
 class NamedValue(BaseModel):
@@ -214,11 +256,13 @@ class SettingDifference(BaseModel):
 
 
 class ComparedRuns(BaseModel):
-    """Runs in the order they were asked for. `same`: how many settings they share."""
+    """Runs in the order they were asked for. `same`: how many settings they share. `groups`: ids of those that differ
+    in seed and name alone; each run is in one."""
 
     runs: list[RunRow]
     differences: list[SettingDifference]
     same: int
+    groups: list[list[str]]
 
 
 class StopRequest(RequestBody):

@@ -1,14 +1,19 @@
 """Routes of runs: the list, one run, its curves and samples, an online loop, comparison, stopping."""
 
 import threading
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi import Path as InPath
+from fastapi.responses import PlainTextResponse
 
-from assay.errors import BadInputError, BusyError, NotFoundError
+from assay.errors import BadInputError, BusyError, ConflictError, NotFoundError
+from assay.runs.catalogue import removal_of, remove_run
+from assay.runs.console_log import read_console
+from assay.runs.notes import change_notes
 from assay.runs.record import mark_dead_runs
 from assay_pipelines.online.journal import Control
 from assay_web.access.audited_route import AuditedRoute, note_change
@@ -19,17 +24,41 @@ from assay_web.runs.detail import Details, compared
 from assay_web.runs.loop_reader import asked_labels, online_loop, order
 from assay_web.runs.loop_replies import AskedLabelsReply, LoopOrder, OnlineLoopReply
 from assay_web.runs.metrics_reader import MetricsReader
-from assay_web.runs.records import has_dead, kind_counts, record_of, records, row_of, rows_without_store, stop
-from assay_web.runs.replies import ComparedRuns, CurvesReply, RunDetail, RunList, SamplesReply, StopNote, StopRequest
+from assay_web.runs.records import (
+    field_names,
+    has_dead,
+    kind_counts,
+    record_of,
+    records,
+    row_of,
+    rows_without_store,
+    runs_table,
+    stop,
+)
+from assay_web.runs.replies import (
+    ComparedRuns,
+    ConsoleReply,
+    CurvesReply,
+    NoteChange,
+    RunColumns,
+    RunDetail,
+    RunList,
+    RunRemoval,
+    SamplesReply,
+    StopNote,
+    StopRequest,
+)
 from assay_web.runs.rollouts_reader import Order, episode_table, rollouts_of, samples_of, step_bounds
+from assay_web.runs.run_query import RunQuery, require_columns
 from assay_web.service import ServiceNow, WebService
 
 router = APIRouter(tags=["runs"], route_class=AuditedRoute)
 
 RUN_ID = r"^run-[0-9]{8}-[0-9]{6}-[0-9a-f]{6}$"
 RunId: TypeAlias = Annotated[str, InPath(pattern=RUN_ID)]
-MOST_COMPARED = 4
-MOST_READERS = 12  #: each takes some megabytes
+MOST_COMPARED = 100
+MOST_READERS = 40  #: each takes some megabytes
+MOST_CSV = 100_000  #: rows
 
 
 class RunPages:
@@ -55,30 +84,74 @@ PagesNow: TypeAlias = Annotated[RunPages, Depends(pages_of)]
 Stored: TypeAlias = Literal["running", "done", "failed", "interrupted"]
 
 
+def query_of(
+    kind: str | None = None,
+    status: Stored | None = None,
+    text: Annotated[str | None, Query(max_length=500)] = None,
+    archived: bool = False,
+    sort: Annotated[str, Query(max_length=220)] = "started",
+    direction: Literal["up", "down"] = "down",
+) -> RunQuery:
+    """`text`: words of name, id, tags and note, and conditions: config.lr<1e-4 metrics.accuracy>=0.8 tag:best -tag:old.
+    `sort`: started, took, kind, status, name, or a field as in conditions."""
+    return RunQuery(kind, status, text, archived, sort, direction)
+
+
+QueryNow: TypeAlias = Annotated[RunQuery, Depends(query_of)]
+Columns: TypeAlias = Annotated[list[str], Query(max_length=30)]
+
+
 @router.get("/api/runs")
 def list_runs(
     person: Viewer,
     service: ServiceNow,
-    kind: str | None = None,
-    status: Stored | None = None,
-    text: Annotated[str | None, Query(max_length=200)] = None,
+    query: QueryNow,
+    column: Columns = [],  # noqa: B006
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     offset: Annotated[int, Query(ge=0, le=1_000_000_000)] = 0,
 ) -> RunList:
-    """Runs, newest first; from their folders alone while another process holds the store."""
-    chosen = {"kind": kind, "status": status, "text": text, "limit": limit, "offset": offset}
+    """Runs, newest first unless asked otherwise; from their folders alone while another process holds the store."""
     workspace = service.workspace
+    require_columns(column)
     try:
         with service.store() as db:
             dead = has_dead(db, workspace)
         if dead:
             mark_dead_runs(workspace)
         with service.store() as db:
-            rows, total = records(db, **chosen)  # type: ignore[arg-type]
+            rows, total = records(db, query, limit=limit, offset=offset)
             kinds = kind_counts(db)
     except BusyError as error:
-        return rows_without_store(workspace, **chosen, held=str(error))  # type: ignore[arg-type]
-    return RunList(runs=[row_of(record, workspace) for record in rows], total=total, kinds=kinds)
+        return rows_without_store(workspace, query, limit=limit, offset=offset, held=str(error))
+    listed = [row_of(record, workspace, note, column) for record, note in rows]
+    return RunList(runs=listed, total=total, kinds=kinds)
+
+
+@router.get("/api/runs/columns")
+def run_columns(person: Viewer, service: ServiceNow) -> RunColumns:
+    """What can be shown, searched and sorted by."""
+    with service.store() as db:
+        tags = db.execute("SELECT DISTINCT unnest(tags) AS tag FROM run_notes ORDER BY tag").fetchall()
+        return RunColumns(fields=field_names(db), tags=[tag for (tag,) in tags])
+
+
+@router.get("/api/runs/table.csv", response_class=PlainTextResponse)
+def runs_csv(person: Viewer, service: ServiceNow, query: QueryNow, column: Columns = []) -> PlainTextResponse:  # noqa: B006
+    """The list with its columns, all pages of it."""
+    require_columns(column)
+    with service.store() as db:
+        rows, _ = records(db, query, limit=MOST_CSV)
+    text = runs_table([row_of(record, service.workspace, note, column) for record, note in rows], column)
+    headers = {"Content-Disposition": 'attachment; filename="runs.csv"'}
+    return PlainTextResponse(text, media_type="text/csv", headers=headers)
+
+
+@router.post("/api/runs/notes")
+def note_runs(person: Curator, service: ServiceNow, pages: PagesNow, body: NoteChange, request: Request) -> None:
+    """Change notes and tags of runs, archive them or put them back; all of them or none."""
+    note_change(request, " ".join(body.runs), **body.model_dump(exclude_none=True, exclude={"runs"}))
+    change_notes(service.workspace, by=person.name, **body.model_dump())
+    pages.details.forget(body.runs)
 
 
 @router.get("/api/runs/compare")
@@ -164,6 +237,39 @@ def order_loop(person: Curator, service: ServiceNow, run_id: RunId, body: LoopOr
     """Pause an online loop, let it go on, end it after its step, or change its limits."""
     note_change(request, **body.model_dump(exclude_none=True))
     return order(_folder(service, run_id), body)
+
+
+@router.get("/api/runs/{run_id}/console")
+def get_run_console(
+    person: Viewer,
+    service: ServiceNow,
+    run_id: RunId,
+    after: Annotated[int | None, Query(ge=0, le=1_000_000_000)] = None,
+) -> ConsoleReply:
+    """What the run printed, from byte `after` on, by default the end of it. Does not read the store."""
+    page = read_console(_folder(service, run_id), after=after)
+    return ConsoleReply(**asdict(page))
+
+
+@router.get("/api/runs/{run_id}/removal")
+def get_run_removal(person: Curator, service: ServiceNow, run_id: RunId) -> RunRemoval:
+    """What removing the run's files would do."""
+    removal = removal_of(service.workspace, run_id)
+    return RunRemoval(bytes=removal.bytes, dependents=list(removal.dependents), models=list(removal.models))
+
+
+@router.delete("/api/runs/{run_id}")
+def delete_run(person: Curator, service: ServiceNow, pages: PagesNow, run_id: RunId, request: Request) -> RunRemoval:
+    """Remove the run's folder and archive the run. Its record, its models and its lineage stay. Refused where other
+    runs read it."""
+    removal = removal_of(service.workspace, run_id)
+    if removal.dependents:
+        raise ConflictError(f"other runs read it: {', '.join(removal.dependents)}")
+    note_change(request, bytes=removal.bytes)
+    remove_run(service.workspace, run_id)
+    change_notes(service.workspace, [run_id], by=person.name, archived=True)
+    pages.details.forget([run_id])
+    return RunRemoval(bytes=removal.bytes, dependents=[], models=list(removal.models))
 
 
 @router.post("/api/runs/{run_id}/stop")
