@@ -10,6 +10,7 @@ from assay_command import Run
 from peer_programs import said_by
 
 from assay.runs.json_log import read_metrics
+from assay.runs.trackers import tracked_runs
 from assay.workspace import Workspace
 
 
@@ -29,6 +30,9 @@ def test_wandb_and_mlflow_get_every_number(
     assert (wandb["id"], wandb["project"]) == (seen["run"], "assay")
     for name, expected in (("train/loss", losses), ("eval/accuracy", accuracies)):
         assert [[row["_step"], row[name]] for row in wandb["history"] if name in row] == expected
+    tracked = {run.tracker: run for run in tracked_runs(workspace.runs / seen["run"])}
+    assert (tracked["wandb"].ref, tracked["wandb"].url) == (seen["run"], None)
+    assert (tracked["mlflow"].place, tracked["mlflow"].url) == (f"sqlite:///{tmp_path}/mlflow.db", None)
     assert (mlflow["name"], mlflow["status"], mlflow["lr"]) == (seen["run"], "FINISHED", "0.001")
     assert mlflow["losses"] == losses
     assert "eval/nll" in mlflow["metrics"]

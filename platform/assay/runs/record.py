@@ -25,6 +25,7 @@ from assay.models.readings import IMPLICIT, implicit_parts
 from assay.runs.console_log import console_to
 from assay.runs.process import is_alive, note_end, note_process, process_of
 from assay.runs.progress_file import noting_in
+from assay.runs.resource_log import sampling_to
 from assay.store.database import Connection
 from assay.workspace import Workspace
 
@@ -96,7 +97,7 @@ def start_run(
         for ref, ref_kind in (inputs or {}).items():
             db.execute("INSERT INTO run_links VALUES (?, 'input', ?, ?)", [run.id, ref_kind, ref])
     try:
-        with noting_in(run.folder), console_to(run.folder):
+        with noting_in(run.folder), console_to(run.folder), sampling_to(run.folder):
             yield run
     except BaseException as error:
         status, text = (

@@ -6,14 +6,16 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from assay.errors import NotFoundError
+from assay.runs import console_log, resource_log
 from assay.runs.notes import RunNote, notes_of
 from assay.runs.process import process_of
 from assay.runs.record import mark_dead_runs
+from assay.runs.trackers import tracked_runs
 from assay.workspace import Workspace
 from assay_pipelines.online.journal import LOOP_FILE
 from assay_policy_training.training.checkpoint import checkpoints
@@ -24,13 +26,14 @@ from assay_web.runs.records import (
     group_of,
     has_dead,
     links_of,
+    models_of,
     named_values,
     record_of,
     row_of,
     runs_resuming,
     stop_note,
 )
-from assay_web.runs.replies import ComparedRuns, RunDetail, RunLink, RunTable, SettingDifference
+from assay_web.runs.replies import ComparedRuns, RunDetail, RunLink, RunTable, SettingDifference, TrackedRunReply
 from assay_web.runs.tables import tables_of
 from assay_web.service import WebService
 
@@ -49,6 +52,7 @@ class StoredRun:
     resumed_in: list[str]
     group: list[RunRecord]
     note: RunNote
+    models: list[str]
 
 
 class Details:
@@ -100,6 +104,7 @@ def _read(service: WebService, run_id: str) -> StoredRun:
             runs_resuming(db, run_id),
             group_of(db, record),
             notes_of(db, [run_id]).get(run_id, RunNote()),
+            models_of(db, run_id),
         )
 
 
@@ -125,6 +130,10 @@ def _detail(facts: StoredRun, service: WebService, folder: Path) -> RunDetail:
         curves=(folder / METRICS).is_file(),
         samples=(folder / ROLLOUTS).is_file(),
         loop=(folder / LOOP_FILE).is_file(),
+        console=(folder / console_log.FILE).is_file(),
+        resources=(folder / resource_log.FILE).is_file(),
+        trackers=[TrackedRunReply(**asdict(run)) for run in tracked_runs(folder)],
+        models=facts.models,
         stop=stop_note(folder),
         can_stop=process is not None and process.birth is not None and process.is_alive(),
     )

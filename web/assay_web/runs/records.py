@@ -164,6 +164,16 @@ def links_of(db: Connection, run_id: str, direction: str) -> tuple[list[RunLink]
     return links, (int(rows[0][4]) - len(rows) if rows else 0)
 
 
+def models_of(db: Connection, run_id: str) -> list[str]:
+    """Reward models that it made and whose files are there."""
+    rows = db.execute(
+        """SELECT name FROM artifacts WHERE run_id = ? AND kind = 'reward_model' AND spec ->> 'removed' IS NULL
+           ORDER BY created_at, name""",
+        [run_id],
+    ).fetchall()
+    return [name for (name,) in rows]
+
+
 def runs_resuming(db: Connection, run_id: str) -> list[str]:
     """Later runs of its kind that resumed it."""
     rows = db.execute(

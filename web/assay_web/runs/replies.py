@@ -126,9 +126,26 @@ class StopNote(BaseModel):
     at: float
 
 
+class TrackedRunReply(BaseModel):
+    """The run in another program. `url`: its page there, null where there is none; `place`: where that keeps it."""
+
+    tracker: str
+    ref: str
+    url: str | None
+    place: str
+
+
+class ResourcesReply(BaseModel):
+    """What a run used, a number for each sample in each column. `seconds`: since it started."""
+
+    seconds: list[float]
+    columns: dict[str, list[float | None]]
+
+
 class RunDetail(BaseModel):
     """A run without its curves and samples. `more_links`: unlisted links. `resumed_in`: runs that resumed it.
     `resume_command`: the command that resumes it. `stop`: the last stop request. `loop`: whether it is an online loop.
+    `trackers`: where other programs have the run. `models`: that it made and that are there, which can be served.
     """
 
     run: RunRow
@@ -147,6 +164,10 @@ class RunDetail(BaseModel):
     curves: bool
     samples: bool
     loop: bool
+    console: bool
+    resources: bool
+    trackers: list[TrackedRunReply]
+    models: list[str]
     stop: StopNote | None
     can_stop: bool
 
@@ -234,6 +255,23 @@ class SampleReply(BaseModel):
     trained: bool
     failures: list[str]
     episode: EpisodeReply | None
+
+
+class PromptSamples(BaseModel):
+    """A prompt and what was answered to it at each place; nothing where it was not asked there."""
+
+    prompt: list[ShownMessage]
+    samples: list[list[SampleReply]]
+
+
+class SamplesSideBySide(BaseModel):
+    """Places (a run at a step) in the order of the request; `steps`: the steps shown, null for a run without rollouts.
+    Prompts that most places have come first; `total` of them."""
+
+    steps: list[int | None]
+    bounds: list[tuple[int, int] | None]
+    prompts: list[PromptSamples]
+    total: int
 
 
 class SamplesReply(BaseModel):

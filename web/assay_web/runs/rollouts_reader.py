@@ -18,7 +18,14 @@ from assay_policy_training.core.prompt import EPISODE
 from assay_policy_training.measures.episodes import RecordedEpisode, episode_figures, failures_of
 from assay_policy_training.plugins.environments.conversation import turn_messages
 from assay_policy_training.plugins.environments.record import parts_of
-from assay_web.runs.replies import EpisodeReply, EpisodeTurnReply, RunTable, SampleReply
+from assay_web.runs.replies import (
+    EpisodeReply,
+    EpisodeTurnReply,
+    PromptSamples,
+    RunTable,
+    SampleReply,
+    SamplesSideBySide,
+)
 
 MOST = 4000  #: rollouts of a step that are read
 MOST_TEXT = 20_000  #: characters of a text of an episode that are shown
@@ -119,6 +126,33 @@ def samples_of(
         scored.sort(key=lambda row: float(row["reward"]), reverse=order == "best")
         chosen = [*scored, *(row for row in rows if row.get("reward") is None)]
     return len(chosen), [_sample(row) for row in chosen[offset : offset + limit]]
+
+
+def side_by_side(
+    places: Sequence[tuple[Path, int | None]], *, limit: int, offset: int, text: str = ""
+) -> SamplesSideBySide:
+    """What was answered to the same prompt at each place, a file and a step (None: its last). `text`: of the prompt."""
+    bounds = [step_bounds(path) for path, _ in places]
+    steps = [
+        None if bound is None else bound[1] if step is None else step
+        for (_, step), bound in zip(places, bounds, strict=True)
+    ]
+    rows = [[] if step is None else rollouts_of(path, step) for (path, _), step in zip(places, steps, strict=True)]
+    answers: dict[str, list[list[Mapping[str, Any]]]] = {}
+    for number, rollouts in enumerate(rows):
+        for row in rollouts:
+            answers.setdefault(_task(row), [[] for _ in places])[number].append(row)
+    chosen = [part for part in answers.values() if not text or text.lower() in _prompt_text(part).lower()]
+    chosen.sort(key=lambda part: -sum(map(bool, part)))  # stable: as they were drawn
+    prompts = []
+    for part in chosen[offset : offset + limit]:
+        samples = [[_sample(row) for row in answered] for answered in part]
+        prompts.append(PromptSamples(prompt=next(one for answered in samples for one in answered).prompt, samples=samples))
+    return SamplesSideBySide(steps=steps, bounds=bounds, prompts=prompts, total=len(chosen))
+
+
+def _prompt_text(part: Sequence[Sequence[Mapping[str, Any]]]) -> str:
+    return str(next(row for rows in part for row in rows).get("prompt"))
 
 
 def _task(row: Mapping[str, Any]) -> str:

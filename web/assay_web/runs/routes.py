@@ -1,7 +1,9 @@
 """Routes of runs: the list, one run, its curves and samples, an online loop, comparison, stopping."""
 
+import re
 import threading
 from dataclasses import asdict
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -14,7 +16,9 @@ from assay.errors import BadInputError, BusyError, ConflictError, NotFoundError
 from assay.runs.catalogue import removal_of, remove_run
 from assay.runs.console_log import read_console
 from assay.runs.notes import change_notes
+from assay.runs.process import process_of
 from assay.runs.record import mark_dead_runs
+from assay.runs.resource_log import read_resources
 from assay_pipelines.online.journal import Control
 from assay_web.access.audited_route import AuditedRoute, note_change
 from assay_web.access.guard import Curator, Viewer
@@ -40,15 +44,17 @@ from assay_web.runs.replies import (
     ConsoleReply,
     CurvesReply,
     NoteChange,
+    ResourcesReply,
     RunColumns,
     RunDetail,
     RunList,
     RunRemoval,
     SamplesReply,
+    SamplesSideBySide,
     StopNote,
     StopRequest,
 )
-from assay_web.runs.rollouts_reader import Order, episode_table, rollouts_of, samples_of, step_bounds
+from assay_web.runs.rollouts_reader import Order, episode_table, rollouts_of, samples_of, side_by_side, step_bounds
 from assay_web.runs.run_query import RunQuery, require_columns
 from assay_web.service import ServiceNow, WebService
 
@@ -58,6 +64,7 @@ RUN_ID = r"^run-[0-9]{8}-[0-9]{6}-[0-9a-f]{6}$"
 RunId: TypeAlias = Annotated[str, InPath(pattern=RUN_ID)]
 MOST_COMPARED = 100
 MOST_READERS = 40  #: each takes some megabytes
+MOST_BESIDE = 8  #: places whose samples are side by side
 MOST_CSV = 100_000  #: rows
 
 
@@ -169,6 +176,27 @@ def compare_runs(
     return compared([record for record in rows if record is not None], service.workspace)
 
 
+@router.get("/api/runs/samples")
+def compare_samples(
+    person: Viewer,
+    service: ServiceNow,
+    run: Annotated[list[str], Query(min_length=1, max_length=MOST_BESIDE)],
+    step: Annotated[list[int], Query(max_length=MOST_BESIDE)] = [],  # noqa: B006
+    text: Annotated[str, Query(max_length=200)] = "",
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    offset: Annotated[int, Query(ge=0)] = 0,
+) -> SamplesSideBySide:
+    """Responses of several runs, or of several steps of one, to the same prompts. `step`: of each run in turn, -1: its
+    last. Does not read the store."""
+    places = []
+    for number, name in enumerate(run):
+        if not re.fullmatch(RUN_ID, name):
+            raise NotFoundError(f"no run {name!r} in this workspace")
+        at = step[number] if number < len(step) else -1
+        places.append((_folder(service, name) / ROLLOUTS, None if at < 0 else at))
+    return side_by_side(places, limit=limit, offset=offset, text=text)
+
+
 @router.get("/api/runs/{run_id}")
 def get_run(person: Viewer, service: ServiceNow, pages: PagesNow, run_id: RunId) -> RunDetail:
     """One run without curves and samples. For a running one the store is read once, then its files."""
@@ -249,6 +277,19 @@ def get_run_console(
     """What the run printed, from byte `after` on, by default the end of it. Does not read the store."""
     page = read_console(_folder(service, run_id), after=after)
     return ConsoleReply(**asdict(page))
+
+
+@router.get("/api/runs/{run_id}/resources")
+def get_run_resources(person: Viewer, service: ServiceNow, run_id: RunId) -> ResourcesReply:
+    """CPU, memory and GPUs that the run used, sample by sample. Does not read the store."""
+    rows = read_resources(_folder(service, run_id))
+    names = list(dict.fromkeys(name for row in rows for name in row if name != "at"))
+    process = process_of(_folder(service, run_id))
+    began = datetime.fromisoformat(process.started).timestamp() if process else rows[0]["at"] if rows else 0.0
+    return ResourcesReply(
+        seconds=[round(row["at"] - began, 1) for row in rows],
+        columns={name: [row.get(name) for row in rows] for name in names},
+    )
 
 
 @router.get("/api/runs/{run_id}/removal")

@@ -1,7 +1,9 @@
 """Trackers: callbacks that give a run's metrics to another program, named by `--track`.
 
-Covers: the registered kind, opening the trackers of a run, the names under which a row's numbers are tracked. Leaves
-out: metrics.jsonl and the run record, which every run has.
+Covers: the registered kind, opening the trackers of a run, where each has the run, the names under which a row's
+numbers are tracked. Leaves out: metrics.jsonl and the run record, which every run has.
+
+    RUN/trackers.json           where each tracker has the run
 """
 
 import json
@@ -9,8 +11,9 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from assay.errors import AssayError, BackendError
 from assay.registry import Kind
@@ -32,8 +35,31 @@ TRACKERS: Kind[Any] = Kind(
 )
 
 
+Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s\"]+@")
+
+
+FILE = "trackers.json"
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """A run as a tracker has it. `ref`: its id there. `url`: a page of it, None where there is none; `place`: what the
+    tracker calls its store."""
+
+    tracker: str
+    ref: str
+    url: str | None = None
+    place: str = ""
+
+
+def tracked_runs(folder: Path) -> list[TrackedRun]:
+    """Of the run that has this folder."""
+    try:
+        return [TrackedRun(**entry) for entry in json.loads((folder / FILE).read_text(encoding="utf-8"))]
+    except (OSError, ValueError, TypeError):
+        return []
 
 
 class Tracker(Callback):
@@ -47,6 +73,10 @@ class Tracker(Callback):
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         raise NotImplementedError
+
+    def tracked_run(self) -> TrackedRun | None:
+        """Where the run is to be seen there; None: nowhere."""
+        return None
 
     def close(self) -> None:
         """The run has ended, well or not."""
@@ -89,20 +119,31 @@ class _Named(Callback):
     def on_checkpoint(self, step: int, path: Path) -> None:
         self._call(self.tracker.on_checkpoint, step, path)
 
+    def tracked_run(self) -> TrackedRun | None:
+        locate: Callable[[], TrackedRun | None] | None = getattr(self.tracker, "tracked_run", None)
+        return None if locate is None else self._call(locate)
+
     def close(self) -> None:
         try:
             self._call(self.tracker.close)
         except AssayError as error:
             log.warning("a tracker was not closed: %s", error)
 
-    def _call(self, event: Callable[..., None], *arguments: Any) -> None:
+    def _call(self, event: Callable[..., Result], *arguments: Any) -> Result:
         try:
-            event(*arguments)
+            return event(*arguments)
         except AssayError:
             raise
         except Exception as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise BackendError(f"tracker {self._name}: {reason}") from error
+
+
+def _note_runs(folder: Path, trackers: Sequence[_Named]) -> None:
+    """Replaces what an interrupted run that this one resumes had."""
+    runs = [each.tracked_run() for each in trackers]
+    if entries := [asdict(run) for run in runs if run is not None]:
+        (folder / FILE).write_text(_CREDENTIALS.sub("", json.dumps(entries)) + "\n", encoding="utf-8")
 
 
 @contextmanager
@@ -118,6 +159,7 @@ def open_trackers(
             arguments = {"folder": folder, "settings": public, "keep_to_step": keep_to_step}
             trackers.append(_Named(name, TRACKERS.create(name, arguments)))
             stack.callback(trackers[-1].close)
+        _note_runs(folder, trackers)
         try:
             yield [*trackers]
         except BaseException:

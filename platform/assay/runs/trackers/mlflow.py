@@ -14,7 +14,7 @@ from mlflow.entities import Metric, Param
 from mlflow.exceptions import MlflowException
 
 from assay.errors import BackendError
-from assay.runs.trackers import Tracker
+from assay.runs.trackers import TrackedRun, Tracker
 
 _LONGEST = 500  #: characters of a parameter
 _REFUSED = re.compile(r"[^\w\-. :/]")  #: in names of metrics
@@ -30,9 +30,16 @@ class MlflowTracker(Tracker):
             experiment = self._client.get_experiment_by_name(name)
             number = experiment.experiment_id if experiment else self._client.create_experiment(name)
             tags = {"assay.model": str(settings.get("name", ""))}
+            self._experiment = number
             self._run = self._client.create_run(number, run_name=folder.name, tags=tags).info.run_id
             texts = {key: str(value)[:_LONGEST] for key, value in settings.items()}
             self._client.log_batch(self._run, params=[Param(key, text) for key, text in texts.items()])
+
+    def tracked_run(self) -> TrackedRun:
+        """The page of MLflow's own server; without one `mlflow ui` shows it."""
+        place = str(self._client.tracking_uri)
+        page = f"{place.rstrip('/')}/#/experiments/{self._experiment}/runs/{self._run}"
+        return TrackedRun("mlflow", self._run, page if place.startswith(("http://", "https://")) else None, place)
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         now = int(time.time() * 1000)

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
-from assay.runs.trackers import Tracker
+from assay.runs.trackers import TrackedRun, Tracker
 
 FOLDER = "tensorboard"
 
@@ -15,7 +15,12 @@ class TensorBoardTracker(Tracker):
     """Writes to `folder/tensorboard`; steps after `keep_to_step` that are there already are struck out."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], keep_to_step: int) -> None:
+        self._folder = folder / FOLDER
         self._writer: Any = SummaryWriter(str(folder / FOLDER), purge_step=keep_to_step + 1)
+
+    def tracked_run(self) -> TrackedRun:
+        """`tensorboard --logdir` shows it."""
+        return TrackedRun("tensorboard", self._folder.parent.name, None, str(self._folder))
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         for name, value in metrics.items():

@@ -9,7 +9,7 @@ from typing import Any
 import wandb
 
 from assay.errors import BackendError
-from assay.runs.trackers import Tracker
+from assay.runs.trackers import TrackedRun, Tracker
 
 
 class WandbTracker(Tracker):
@@ -28,6 +28,10 @@ class WandbTracker(Tracker):
             )
         except wandb.Error as error:
             raise BackendError(f"Weights & Biases: {' '.join(str(error).split())}") from error
+
+    def tracked_run(self) -> TrackedRun:
+        """Offline there is no page before `wandb sync` has sent it."""
+        return TrackedRun("wandb", self._run.id, self._run.url or None, str(self._run.dir))
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         self._run.log(dict(metrics), step=step)
