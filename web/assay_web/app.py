@@ -29,6 +29,8 @@ from assay_web.rewards.endpoint_routes import router as endpoint_router
 from assay_web.rewards.key_routes import router as key_router
 from assay_web.rewards.leaderboard_routes import router as leaderboard_router
 from assay_web.rewards.playground_routes import router as playground_router
+from assay_web.runs.alerts.evaluation import AlertWatch
+from assay_web.runs.alerts.routes import router as alerts_router
 from assay_web.runs.routes import router as runs_router
 from assay_web.server.gate import RequestGate, SameOrigin, ThreadLimits
 from assay_web.server.page import mount_page
@@ -55,6 +57,7 @@ ROUTERS = (
     leaderboard_router,
     bias_router,
     disagreement_router,
+    alerts_router,
     runs_router,
     comparisons_router,
     media_router,
@@ -75,9 +78,12 @@ def create_app(workspace: Workspace, settings: WebSettings | None = None) -> Fas
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await run_in_threadpool(service.start)
+        app.state.alerts = alerts = AlertWatch(workspace.root)
+        alerts.start()
         try:
             yield
         finally:
+            await run_in_threadpool(alerts.stop)
             await run_in_threadpool(service.stop)
 
     app = FastAPI(

@@ -103,9 +103,9 @@ def records(
 ) -> tuple[list[tuple[RunRecord, RunNote]], int]:
     """A page with what people wrote, in the query's order, and the total. Raises BadInputError for a query that says
     nothing."""
-    (where, bound), (order, ordered) = query.where(), query.order()
+    where, bound = query.where()
     ids = db.execute(
-        f"SELECT run_id FROM runs LEFT JOIN run_notes USING (run_id) WHERE {where} ORDER BY {order}", bound | ordered
+        f"SELECT run_id FROM runs LEFT JOIN run_notes USING (run_id) WHERE {where} ORDER BY {query.order()}", bound
     ).fetchall()
     page = [run_id for (run_id,) in ids[offset : offset + limit]]
     rows = db.execute(f"SELECT {_COLUMNS} FROM runs WHERE run_id IN (SELECT unnest($page))", {"page": page}).fetchall()

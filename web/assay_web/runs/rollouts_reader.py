@@ -147,7 +147,8 @@ def side_by_side(
     prompts = []
     for part in chosen[offset : offset + limit]:
         samples = [[_sample(row) for row in answered] for answered in part]
-        prompts.append(PromptSamples(prompt=next(one for answered in samples for one in answered).prompt, samples=samples))
+        prompt = next(one for answered in samples for one in answered).prompt
+        prompts.append(PromptSamples(prompt=prompt, samples=samples))
     return SamplesSideBySide(steps=steps, bounds=bounds, prompts=prompts, total=len(chosen))
 
 

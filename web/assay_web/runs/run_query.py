@@ -16,8 +16,9 @@ from assay_web.report.pages.runs import flattened
 
 MOST_TERMS = 20
 MOST_COLUMNS = 30
-#: Parts of `config` or `metrics`, such as config.recipe.steps; a key may hold any character but a quote.
-FIELD = re.compile(r'(config|metrics)\.([^"\s<>=!~]{1,200})')
+MOST_DOTS = 5  #: of a name that may be within its keys
+#: Parts of `config` or `metrics`, such as config.recipe.steps.
+FIELD = re.compile(r'(config|metrics)\.([^"\\\s<>=!~]{1,200})')
 _TOKEN = re.compile(r'(?:[^\s"]|"[^"]*")+')
 _SPACES = re.compile(r"\s*(<=|>=|!=|[<>=~])\s*")
 _TERM = re.compile(r'(-?)(?:((?:config|metrics)\.[^"\s<>=!~]+)(<=|>=|!=|[<>=~])|(tag|kind|status):)(.*)', re.DOTALL)
@@ -61,14 +62,13 @@ class RunQuery:
             conditions.append(_condition(token, f"t{number}", bound))
         return " AND ".join(conditions) or "true", bound
 
-    def order(self) -> tuple[str, Bound]:
+    def order(self) -> str:
         """Runs without the value come last; of equal ones the newest first. Raises BadInputError for no such order."""
         way = "DESC" if self.direction == "down" else "ASC"
         if self.sort in _SORTED:
-            return f"{_SORTED[self.sort]} {way} NULLS LAST, run_id {way}", {}
-        bound: Bound = {}
-        value = _field(self.sort, "s", bound)
-        return f"TRY_CAST({value} AS DOUBLE) {way} NULLS LAST, {value} {way} NULLS LAST, run_id DESC", bound
+            return f"{_SORTED[self.sort]} {way} NULLS LAST, run_id {way}"
+        value = _field(self.sort)
+        return f"TRY_CAST({value} AS DOUBLE) {way} NULLS LAST, {value} {way} NULLS LAST, run_id DESC"
 
 
 def require_columns(columns: list[str]) -> None:
@@ -114,7 +114,7 @@ def _condition(token: str, name: str, bound: Bound) -> str:
             bound[name] = value
             condition = f"list_contains(coalesce(tags, []), ${name})" if column == "tag" else f"{column} = ${name}"
         else:
-            condition = _comparison(_field(field, f"{name}f", bound), operator, value, name, bound)
+            condition = _comparison(_field(field), operator, value, name, bound)
     return f"NOT coalesce({condition}, false)" if negative else condition
 
 
@@ -134,14 +134,18 @@ def _comparison(field: str, operator: str, value: str, name: str, bound: Bound) 
     return f"TRY_CAST({field} AS DOUBLE) {operator} ${name}"
 
 
-def _field(field: str, name: str, bound: Bound) -> str:
-    """SQL for the text of a setting or figure; a key may hold dots, so the whole name is tried, too."""
+def _field(field: str) -> str:
+    """SQL for the text of a setting or figure. A key may hold dots: of each way to part the name the first that is
+    there."""
     match = FIELD.fullmatch(field)
     if match is None:
         raise BadInputError(f"{field!r} is no setting or figure: config.NAME or metrics.NAME", field="sort")
-    part, path = match.groups()
-    bound[name] = "$" + "".join(f'."{key}"' for key in path.split("."))
-    if "." not in path:
-        return f"json_extract_string({part}, ${name})"
-    bound[f"{name}w"] = f'$."{path}"'
-    return f"coalesce(json_extract_string({part}, ${name}), json_extract_string({part}, ${name}w))"
+    part, name = match.groups()
+    *keys, last = name.split(".")
+    paths = [""]
+    for key in keys[-MOST_DOTS:]:
+        paths = [f"{path}{key}{end}" for path in paths for end in ('"."', ".")]
+    first = "".join(f'{key}"."' for key in keys[:-MOST_DOTS])
+    quoted = (f'$."{first}{path}{last}"'.replace("'", "''") for path in paths)
+    literals = ", ".join(f"'{path}'" for path in quoted)
+    return f"list_filter(json_extract_string({part}, [{literals}]), lambda text: text IS NOT NULL)[1]"

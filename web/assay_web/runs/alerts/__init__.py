@@ -1,0 +1,1 @@
+"""Alerts about runs: rules, their evaluation by the web server, what rang."""
