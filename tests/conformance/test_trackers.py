@@ -32,7 +32,7 @@ def test_wandb_and_mlflow_get_every_number(
         assert [[row["_step"], row[name]] for row in wandb["history"] if name in row] == expected
     tracked = {run.tracker: run for run in tracked_runs(workspace.runs / seen["run"])}
     assert (tracked["wandb"].ref, tracked["wandb"].url) == (seen["run"], None)
-    assert (tracked["mlflow"].place, tracked["mlflow"].url) == (f"sqlite:///{tmp_path}/mlflow.db", None)
+    assert (tracked["mlflow"].store, tracked["mlflow"].url) == (f"sqlite:///{tmp_path}/mlflow.db", None)
     assert (mlflow["name"], mlflow["status"], mlflow["lr"]) == (seen["run"], "FINISHED", "0.001")
     assert mlflow["losses"] == losses
     assert "eval/nll" in mlflow["metrics"]

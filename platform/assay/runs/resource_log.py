@@ -103,13 +103,13 @@ class ProcessSampler:
                 with suppress(OSError, IndexError, ValueError):
                     stat = Path(entry.path, "stat").read_bytes().rpartition(b")")[2].split()
                     parents[int(entry.name)], fields[int(entry.name)] = int(stat[1]), stat
-        own = {self._pid} & fields.keys()
-        new = own
+        tree = {self._pid} & fields.keys()
+        new = tree
         while new:
-            new = {pid for pid, parent in parents.items() if parent in new} - own
-            own = own | new
-        ticks = {pid: int(fields[pid][11]) + int(fields[pid][12]) for pid in own}
-        return ticks, sum(int(fields[pid][21]) for pid in own) * self._page, len(own)
+            new = {pid for pid, parent in parents.items() if parent in new} - tree
+            tree = tree | new
+        ticks = {pid: int(fields[pid][11]) + int(fields[pid][12]) for pid in tree}
+        return ticks, sum(int(fields[pid][21]) for pid in tree) * self._page, len(tree)
 
 
 def _machine_memory() -> dict[str, int]:

@@ -145,7 +145,7 @@ def test_what_a_run_printed_and_used(place: Workspace, client: httpx.Client, run
 
 def test_responses_of_two_runs_to_the_same_prompt(place: Workspace, client: httpx.Client, runs: dict[str, str]) -> None:
     for name, prompts in (("a", ["p1", "p2"]), ("b", ["p2", "p2", "p3"])):
-        rows = [
+        rows: list[dict[str, Any]] = [
             {"step": step, "uid": f"{n}", "prompt_id": p, "prompt": [{"role": "user", "content": f"Ask {p}"}]}
             | {"response": f"{name}{step}{n}", "reward": n, "advantage": None, "parts": {}, "tokens": 1}
             for step in (1, 2)

@@ -60,7 +60,7 @@ def test_metrics_ring_once(workspace: Workspace) -> None:
             add_rows(run.folder, {"step": 8, "loss": float("nan")}, {"step": 9, "loss": 5}, {"step": 10, "loss": 5})
             add_rows(run.folder, {"step": 11, "loss": 5})
             (alert,) = watch.evaluate()
-            assert (alert.condition, alert.metric, alert.step, alert.found) == ("not_finite", "loss", 8, None)
+            assert (alert.condition, alert.metric, alert.step, alert.reading) == ("not_finite", "loss", 8, None)
         with watching(workspace, notified) as again:
             add_rows(run.folder, {"step": 12, "loss": 5})
             assert again.evaluate() == []

@@ -269,6 +269,6 @@ def test_only_so_many_readers_are_kept(tmp_path: Path) -> None:
     pages = RunPages()
     first = pages.reader(tmp_path / "0")
     assert pages.reader(tmp_path / "0") is first
-    for number in range(1, 20):
+    for number in range(1, 60):
         assert isinstance(pages.reader(tmp_path / str(number)), MetricsReader)
     assert pages.reader(tmp_path / "0") is not first

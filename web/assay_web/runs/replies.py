@@ -127,12 +127,12 @@ class StopNote(BaseModel):
 
 
 class TrackedRunReply(BaseModel):
-    """The run in another program. `url`: its page there, null where there is none; `place`: where that keeps it."""
+    """The run in another program. `url`: its page there, null where there is none; `store`: where that keeps it."""
 
     tracker: str
     ref: str
     url: str | None
-    place: str
+    store: str
 
 
 class ResourcesReply(BaseModel):

@@ -45,13 +45,13 @@ FILE = "trackers.json"
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """A run as a tracker has it. `ref`: its id there. `url`: a page of it, None where there is none; `place`: what the
+    """A run as a tracker has it. `ref`: its id there. `url`: a page of it, None where there is none; `store`: what the
     tracker calls its store."""
 
     tracker: str
     ref: str
     url: str | None = None
-    place: str = ""
+    store: str = ""
 
 
 def tracked_runs(folder: Path) -> list[TrackedRun]:

@@ -37,9 +37,9 @@ class MlflowTracker(Tracker):
 
     def tracked_run(self) -> TrackedRun:
         """The page of MLflow's own server; without one `mlflow ui` shows it."""
-        place = str(self._client.tracking_uri)
-        page = f"{place.rstrip('/')}/#/experiments/{self._experiment}/runs/{self._run}"
-        return TrackedRun("mlflow", self._run, page if place.startswith(("http://", "https://")) else None, place)
+        store = str(self._client.tracking_uri)
+        page = f"{store.rstrip('/')}/#/experiments/{self._experiment}/runs/{self._run}"
+        return TrackedRun("mlflow", self._run, page if store.startswith(("http://", "https://")) else None, store)
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         now = int(time.time() * 1000)

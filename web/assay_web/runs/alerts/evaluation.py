@@ -124,12 +124,12 @@ class AlertWatch:
 
 def alert_text(alert: RunAlert) -> str:
     """One line in English, for logs and webhooks."""
-    found = "" if alert.found is None else f" ({alert.found:.4g})"
+    reading = "" if alert.reading is None else f" ({alert.reading:.4g})"
     at = "" if alert.step is None else f" at step {alert.step}"
     what = {
         "not_finite": f"{alert.metric} is not a finite number{at}",
-        "above": f"{alert.metric} is above {alert.value}{found}{at}",
-        "below": f"{alert.metric} is below {alert.value}{found}{at}",
+        "above": f"{alert.metric} is above {alert.value}{reading}{at}",
+        "below": f"{alert.metric} is below {alert.value}{reading}{at}",
         "stalled": f"no progress for {alert.minutes:g} minutes",
         "failed": f"it failed: {alert.detail}",
     }[alert.condition]
@@ -154,7 +154,7 @@ def _of_row(rule: AlertRule, row: Mapping[str, Any], watched: WatchedRun, run: s
     watched.streaks[rule.id] = watched.streaks.get(rule.id, 0) + 1 if met else 0
     if watched.streaks[rule.id] < rule.steps:
         return None
-    return _alert(rule, run, run_kind, step=step, found=value if math.isfinite(value) else None)
+    return _alert(rule, run, run_kind, step=step, reading=value if math.isfinite(value) else None)
 
 
 def _is_number(value: Any) -> bool:
@@ -168,7 +168,7 @@ def _alert(
     *,
     metric: str | None = None,
     step: int | None = None,
-    found: float | None = None,
+    reading: float | None = None,
     detail: str = "",
 ) -> RunAlert:
     return RunAlert(
@@ -182,7 +182,7 @@ def _alert(
         steps=rule.steps,
         minutes=rule.minutes,
         step=step,
-        found=found,
+        reading=reading,
         detail=detail[:500],
         seen_by=None,
     )

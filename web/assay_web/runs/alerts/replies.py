@@ -32,7 +32,7 @@ class AlertRule(NewAlertRule):
 
 
 class RunAlert(BaseModel):
-    """A rule that a run met, once. `found`: the value at `step`, null where it is not finite, and of rules without a
+    """A rule that a run met, once. `reading`: the value at `step`, null where it is not finite, and of rules without a
     metric. `detail`: the error of a failed run. `seen_by`: who took it off the page."""
 
     rule: int
@@ -45,7 +45,7 @@ class RunAlert(BaseModel):
     steps: int
     minutes: float
     step: int | None
-    found: float | None
+    reading: float | None
     detail: str
     seen_by: str | None
 

@@ -1518,9 +1518,93 @@ export interface paths {
         };
         /**
          * List Runs
-         * @description Runs, newest first; from their folders alone while another process holds the store.
+         * @description Runs, newest first unless asked otherwise; from their folders alone while another process holds the store.
          */
         get: operations["list_runs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/alerts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Run Alerts
+         * @description Rules, and what rang, of one run or of all. Does not read the store.
+         */
+        get: operations["run_alerts"];
+        put?: never;
+        /**
+         * Add Alert Rule
+         * @description Watch runs from now on; a rule rings once for each run.
+         */
+        post: operations["add_alert_rule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/alerts/{rule}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Delete Alert Rule
+         * @description What it rang for stays listed.
+         */
+        delete: operations["delete_alert_rule"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/alerts/{rule}/{run}/seen": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Mark Alert Seen
+         * @description Take an alert off the page.
+         */
+        post: operations["mark_alert_seen"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/columns": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Run Columns
+         * @description What can be shown, searched and sorted by.
+         */
+        get: operations["run_columns"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1549,6 +1633,67 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/notes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Note Runs
+         * @description Change notes and tags of runs, archive them or put them back; all of them or none.
+         */
+        post: operations["note_runs"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/samples": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Compare Samples
+         * @description Responses of several runs, or of several steps of one, to the same prompts. `step`: of each run in turn, -1: its
+         *     last. Does not read the store.
+         */
+        get: operations["compare_samples"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/table.csv": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Runs Csv
+         * @description The list with its columns, all pages of it.
+         */
+        get: operations["runs_csv"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs/{run_id}": {
         parameters: {
             query?: never;
@@ -1561,6 +1706,31 @@ export interface paths {
          * @description One run without curves and samples. For a running one the store is read once, then its files.
          */
         get: operations["get_run"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete Run
+         * @description Remove the run's folder and archive the run. Its record, its models and its lineage stay. Refused where other
+         *     runs read it.
+         */
+        delete: operations["delete_run"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{run_id}/console": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Run Console
+         * @description What the run printed, from byte `after` on, by default the end of it. Does not read the store.
+         */
+        get: operations["get_run_console"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1643,6 +1813,46 @@ export interface paths {
          * @description Pause an online loop, let it go on, end it after its step, or change its limits.
          */
         post: operations["order_loop"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{run_id}/removal": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Run Removal
+         * @description What removing the run's files would do.
+         */
+        get: operations["get_run_removal"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{run_id}/resources": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Run Resources
+         * @description CPU, memory and GPUs that the run used, sample by sample. Does not read the store.
+         */
+        get: operations["get_run_resources"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -2174,6 +2384,41 @@ export interface components {
             tie_rate: number;
             ties_dropped: components["schemas"]["AgreementCoefficients"];
             with_ties: components["schemas"]["AgreementCoefficients"];
+        };
+        /**
+         * AlertRule
+         * @description A rule that holds from `created` (seconds since the epoch) on.
+         */
+        AlertRule: {
+            /** By */
+            by: string;
+            /**
+             * Condition
+             * @enum {string}
+             */
+            condition: "not_finite" | "above" | "below" | "stalled" | "failed";
+            /** Created */
+            created: number;
+            /** Id */
+            id: number;
+            /** Kind */
+            kind?: string | null;
+            /** Metric */
+            metric?: string | null;
+            /**
+             * Minutes
+             * @default 30
+             */
+            minutes: number;
+            /** Run */
+            run?: string | null;
+            /**
+             * Steps
+             * @default 1
+             */
+            steps: number;
+            /** Value */
+            value?: number | null;
         };
         /**
          * AnnotationItem
@@ -2820,11 +3065,14 @@ export interface components {
         };
         /**
          * ComparedRuns
-         * @description Runs in the order they were asked for. `same`: how many settings they share.
+         * @description Runs in the order they were asked for. `same`: how many settings they share. `groups`: ids of those that differ
+         *     in seed and name alone; each run is in one.
          */
         ComparedRuns: {
             /** Differences */
             differences: components["schemas"]["SettingDifference"][];
+            /** Groups */
+            groups: string[][];
             /** Runs */
             runs: components["schemas"]["RunRow"][];
             /** Same */
@@ -3022,6 +3270,21 @@ export interface components {
              * @enum {string}
              */
             stage: "consistency";
+        };
+        /**
+         * ConsoleReply
+         * @description Whole lines of what the run printed; each begins with its time (UTC). `first`: the byte of the first one.
+         *     `next`: send it to receive what follows. `size`: of all of it, in bytes.
+         */
+        ConsoleReply: {
+            /** First */
+            first: number;
+            /** Lines */
+            lines: string[];
+            /** Next */
+            next: number;
+            /** Size */
+            size: number;
         };
         /**
          * Control
@@ -4655,6 +4918,37 @@ export interface components {
             threshold: number;
         };
         /**
+         * NewAlertRule
+         * @description What to watch. `metric`: a number of metrics.jsonl; of held-out evaluations with eval/ before; none: any, where
+         *     only finiteness is asked. `steps`: rows in a row that must be above or below `value`. `minutes`: without progress.
+         *     `kind`, `run`: only these runs.
+         */
+        NewAlertRule: {
+            /**
+             * Condition
+             * @enum {string}
+             */
+            condition: "not_finite" | "above" | "below" | "stalled" | "failed";
+            /** Kind */
+            kind?: string | null;
+            /** Metric */
+            metric?: string | null;
+            /**
+             * Minutes
+             * @default 30
+             */
+            minutes: number;
+            /** Run */
+            run?: string | null;
+            /**
+             * Steps
+             * @default 1
+             */
+            steps: number;
+            /** Value */
+            value?: number | null;
+        };
+        /**
          * NewEndpoint
          * @description Which model of the store to serve, and where. `name`: that requests use; null for the model's. `port` 0: any
          *     free one. `network`: whether other machines may reach it.
@@ -4968,6 +5262,28 @@ export interface components {
             private: boolean;
             /** Url */
             url: string;
+        };
+        /**
+         * NoteChange
+         * @description What is left out stays as it is.
+         */
+        NoteChange: {
+            /**
+             * Add Tags
+             * @default []
+             */
+            add_tags: string[];
+            /** Archived */
+            archived?: boolean | null;
+            /** Note */
+            note?: string | null;
+            /**
+             * Remove Tags
+             * @default []
+             */
+            remove_tags: string[];
+            /** Runs */
+            runs: string[];
         };
         /**
          * OfferedModel
@@ -5490,6 +5806,16 @@ export interface components {
             queues: string[];
         };
         /**
+         * PromptSamples
+         * @description A prompt and what was answered to it at each place; nothing where it was not asked there.
+         */
+        PromptSamples: {
+            /** Prompt */
+            prompt: components["schemas"]["ShownMessage"][];
+            /** Samples */
+            samples: components["schemas"]["SampleReply"][][];
+        };
+        /**
          * QualityReply
          * @description People first, then judges, then sources.
          */
@@ -5833,6 +6159,18 @@ export interface components {
             least_votes?: number | null;
         };
         /**
+         * ResourcesReply
+         * @description What a run used, a number for each sample in each column. `seconds`: since it started.
+         */
+        ResourcesReply: {
+            /** Columns */
+            columns: {
+                [key: string]: (number | null)[];
+            };
+            /** Seconds */
+            seconds: number[];
+        };
+        /**
          * ResponseCheck
          * @description What a model or verifier said of one response's correctness.
          */
@@ -5963,9 +6301,68 @@ export interface components {
             rule: string;
         };
         /**
+         * RunAlert
+         * @description A rule that a run met, once. `reading`: the value at `step`, null where it is not finite, and of rules without a
+         *     metric. `detail`: the error of a failed run. `seen_by`: who took it off the page.
+         */
+        RunAlert: {
+            /** At */
+            at: number;
+            /**
+             * Condition
+             * @enum {string}
+             */
+            condition: "not_finite" | "above" | "below" | "stalled" | "failed";
+            /** Detail */
+            detail: string;
+            /** Metric */
+            metric: string | null;
+            /** Minutes */
+            minutes: number;
+            /** Reading */
+            reading: number | null;
+            /** Rule */
+            rule: number;
+            /** Run */
+            run: string;
+            /** Run Kind */
+            run_kind: string;
+            /** Seen By */
+            seen_by: string | null;
+            /** Step */
+            step: number | null;
+            /** Steps */
+            steps: number;
+            /** Value */
+            value: number | null;
+        };
+        /**
+         * RunAlerts
+         * @description The rules, and what rang, newest first; `more` are not listed.
+         */
+        RunAlerts: {
+            /** Alerts */
+            alerts: components["schemas"]["RunAlert"][];
+            /** More */
+            more: number;
+            /** Rules */
+            rules: components["schemas"]["AlertRule"][];
+        };
+        /**
+         * RunColumns
+         * @description Settings and figures that runs have, as names of columns; tags that people gave.
+         */
+        RunColumns: {
+            /** Fields */
+            fields: string[];
+            /** Tags */
+            tags: string[];
+        };
+        /**
          * RunDetail
          * @description A run without its curves and samples. `more_links`: unlisted links. `resumed_in`: runs that resumed it.
          *     `resume_command`: the command that resumes it. `stop`: the last stop request. `loop`: whether it is an online loop.
+         *     `trackers`: where other programs have the run. `models`: that it made and that are there, which can be served.
          */
         RunDetail: {
             /** Can Stop */
@@ -5974,6 +6371,8 @@ export interface components {
             code_version: string;
             /** Config */
             config: components["schemas"]["NamedValue"][];
+            /** Console */
+            console: boolean;
             /** Curves */
             curves: boolean;
             /** Figures */
@@ -5986,12 +6385,16 @@ export interface components {
             inputs: components["schemas"]["RunLink"][];
             /** Loop */
             loop: boolean;
+            /** Models */
+            models: string[];
             /** More Links */
             more_links: number;
             /** Outputs */
             outputs: components["schemas"]["RunLink"][];
             /** Pid */
             pid: number | null;
+            /** Resources */
+            resources: boolean;
             /** Resume Command */
             resume_command: string | null;
             /** Resumed In */
@@ -6002,6 +6405,8 @@ export interface components {
             stop: components["schemas"]["StopNote"] | null;
             /** Tables */
             tables: components["schemas"]["RunTable"][];
+            /** Trackers */
+            trackers: components["schemas"]["TrackedRunReply"][];
         };
         /**
          * RunLink
@@ -6032,11 +6437,30 @@ export interface components {
             total: number;
         };
         /**
+         * RunRemoval
+         * @description What removing the run's files does. `bytes`: of its folder. `dependents`: runs that read it, which keep it.
+         *     `models`: made by it, which stay.
+         */
+        RunRemoval: {
+            /** Bytes */
+            bytes: number;
+            /** Dependents */
+            dependents: string[];
+            /** Models */
+            models: string[];
+        };
+        /**
          * RunRow
          * @description A run in a list. `started`: seconds since the epoch; `seconds`: duration so far. `warnings`: of an
-         *     ended run: data left out or truncated, too few items to rely on.
+         *     ended run: data left out or truncated, too few items to rely on. `note`, `tags`, `archived`: what people wrote.
+         *     `removed`: when its files were. `values`: of the columns that were asked for.
          */
         RunRow: {
+            /**
+             * Archived
+             * @default false
+             */
+            archived: boolean;
             /** Error */
             error?: string | null;
             figure?: components["schemas"]["KeyFigure"] | null;
@@ -6046,6 +6470,13 @@ export interface components {
             kind: string;
             /** Name */
             name: string | null;
+            /**
+             * Note
+             * @default
+             */
+            note: string;
+            /** Removed */
+            removed?: string | null;
             /** Seconds */
             seconds: number | null;
             /** Started */
@@ -6057,6 +6488,18 @@ export interface components {
             status: "running" | "ending" | "done" | "failed" | "interrupted" | "unknown";
             /** Step */
             step?: number | null;
+            /**
+             * Tags
+             * @default []
+             */
+            tags: string[];
+            /**
+             * Values
+             * @default {}
+             */
+            values: {
+                [key: string]: string | number | null;
+            };
             /**
              * Warnings
              * @default []
@@ -6134,6 +6577,24 @@ export interface components {
             samples: components["schemas"]["SampleReply"][];
             /** Step */
             step: number | null;
+            /** Total */
+            total: number;
+        };
+        /**
+         * SamplesSideBySide
+         * @description Places (a run at a step) in the order of the request; `steps`: the steps shown, null for a run without rollouts.
+         *     Prompts that most places have come first; `total` of them.
+         */
+        SamplesSideBySide: {
+            /** Bounds */
+            bounds: ([
+                number,
+                number
+            ] | null)[];
+            /** Prompts */
+            prompts: components["schemas"]["PromptSamples"][];
+            /** Steps */
+            steps: (number | null)[];
             /** Total */
             total: number;
         };
@@ -6932,6 +7393,20 @@ export interface components {
         TokensReply: {
             /** Tokens */
             tokens: components["schemas"]["ApiToken"][];
+        };
+        /**
+         * TrackedRunReply
+         * @description The run in another program. `url`: its page there, null where there is none; `store`: where that keeps it.
+         */
+        TrackedRunReply: {
+            /** Ref */
+            ref: string;
+            /** Store */
+            store: string;
+            /** Tracker */
+            tracker: string;
+            /** Url */
+            url: string | null;
         };
         /**
          * TrainingSet
@@ -9607,11 +10082,15 @@ export interface operations {
     list_runs: {
         parameters: {
             query?: {
+                column?: string[];
+                limit?: number;
+                offset?: number;
                 kind?: string | null;
                 status?: ("running" | "done" | "failed" | "interrupted") | null;
                 text?: string | null;
-                limit?: number;
-                offset?: number;
+                archived?: boolean;
+                sort?: string;
+                direction?: "up" | "down";
             };
             header?: never;
             path?: never;
@@ -9635,6 +10114,153 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    run_alerts: {
+        parameters: {
+            query?: {
+                run?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunAlerts"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    add_alert_rule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewAlertRule"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertRule"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    delete_alert_rule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rule: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    mark_alert_seen: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rule: number;
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    run_columns: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunColumns"];
                 };
             };
         };
@@ -9670,6 +10296,111 @@ export interface operations {
             };
         };
     };
+    note_runs: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NoteChange"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    compare_samples: {
+        parameters: {
+            query: {
+                run: string[];
+                step?: number[];
+                text?: string;
+                limit?: number;
+                offset?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SamplesSideBySide"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    runs_csv: {
+        parameters: {
+            query?: {
+                column?: string[];
+                kind?: string | null;
+                status?: ("running" | "done" | "failed" | "interrupted") | null;
+                text?: string | null;
+                archived?: boolean;
+                sort?: string;
+                direction?: "up" | "down";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
     get_run: {
         parameters: {
             query?: never;
@@ -9688,6 +10419,70 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RunDetail"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    delete_run: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunRemoval"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_run_console: {
+        parameters: {
+            query?: {
+                after?: number | null;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ConsoleReply"];
                 };
             };
             /** @description Validation Error */
@@ -9822,6 +10617,68 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Control"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_run_removal: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunRemoval"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_run_resources: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ResourcesReply"];
                 };
             };
             /** @description Validation Error */
