@@ -15,6 +15,7 @@ import { SessionGate } from "./SessionGate";
 import { Shell } from "./Shell";
 
 const PasswordPage = lazyPage(() => import("../pages/access/PasswordPage"));
+const TokensPage = lazyPage(() => import("../pages/access/TokensPage"));
 
 /** Every address and its page: an invitation's for anybody, the others for somebody who is signed in. */
 export function App() {
@@ -65,6 +66,7 @@ function Pages() {
             <Route key={area.path} path={`${area.path}/*`} element={<AreaFor key={area.path} area={area} />} />
           ))}
           <Route path="/password" element={<PasswordPage />} />
+          <Route path="/tokens" element={<TokensPage />} />
           <Route path="*" element={<Empty title={t("There is no such page")}>{t("Choose an area at the left.")}</Empty>} />
         </Routes>
       </Shell>

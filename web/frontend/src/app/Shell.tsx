@@ -13,7 +13,7 @@ import {
   useMantineColorScheme,
 } from "@mantine/core";
 import { useDisclosure, useLocalStorage } from "@mantine/hooks";
-import { IconKey, IconLogout, IconMoon, IconSun, IconUser } from "@tabler/icons-react";
+import { IconApi, IconKey, IconLogout, IconMoon, IconSun, IconUser } from "@tabler/icons-react";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { Suspense, type ReactNode } from "react";
 import { NavLink as RouterLink, useLocation } from "react-router";
@@ -131,9 +131,14 @@ function PersonMenu({ name, role, accounts }: { name: string; role: Role; accoun
           {name}, {roleName(role)}
         </Menu.Label>
         {accounts && (
-          <Menu.Item leftSection={<IconKey size={16} />} component={RouterLink} to="/password">
-            {t("Change password")}
-          </Menu.Item>
+          <>
+            <Menu.Item leftSection={<IconKey size={16} />} component={RouterLink} to="/password">
+              {t("Change password")}
+            </Menu.Item>
+            <Menu.Item leftSection={<IconApi size={16} />} component={RouterLink} to="/tokens">
+              {t("API tokens")}
+            </Menu.Item>
+          </>
         )}
         <Menu.Divider />
         <LanguageItems />

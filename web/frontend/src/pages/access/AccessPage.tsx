@@ -1,5 +1,5 @@
 import { Alert, Anchor, Stack, Tabs, Title } from "@mantine/core";
-import { IconFolder, IconHistory, IconInfoCircle, IconMail, IconUsers } from "@tabler/icons-react";
+import { IconFolder, IconHistory, IconInfoCircle, IconKey, IconMail, IconUsers, IconWebhook } from "@tabler/icons-react";
 import { Trans } from "react-i18next";
 import { Link, Navigate, Route, Routes, useLocation, useNavigate } from "react-router";
 
@@ -11,8 +11,10 @@ import { AuditLog } from "./AuditLog";
 import { Invitations } from "./Invitations";
 import { Projects } from "./Projects";
 import { roleName } from "./roles";
+import { TokenTable } from "./TokenTable";
+import { Webhooks } from "./Webhooks";
 
-/** The area Access: accounts, projects, invitations, the audit log. */
+/** The area Access: accounts, projects, invitations, API tokens, webhooks, the audit log. */
 export default function AccessPage() {
   const { open_access: open, role } = useSession();
   const admin = useAllows("administer");
@@ -47,6 +49,8 @@ export default function AccessPage() {
           <Tabs.Tab value="accounts" leftSection={<IconUsers size={15} />}>{t("Accounts")}</Tabs.Tab>
           <Tabs.Tab value="projects" leftSection={<IconFolder size={15} />}>{t("Projects")}</Tabs.Tab>
           <Tabs.Tab value="invitations" leftSection={<IconMail size={15} />}>{t("Invitations")}</Tabs.Tab>
+          <Tabs.Tab value="tokens" leftSection={<IconKey size={15} />}>{t("API tokens")}</Tabs.Tab>
+          <Tabs.Tab value="webhooks" leftSection={<IconWebhook size={15} />}>{t("Webhooks")}</Tabs.Tab>
           <Tabs.Tab value="audit" leftSection={<IconHistory size={15} />}>{t("Audit log")}</Tabs.Tab>
         </Tabs.List>
         <Tabs.Panel value={chosen} pt="sm">
@@ -54,6 +58,8 @@ export default function AccessPage() {
             <Route path="accounts" element={<Accounts managed={!open} />} />
             <Route path="projects" element={<Projects managed={!open} />} />
             <Route path="invitations" element={<Invitations managed={!open} />} />
+            <Route path="tokens" element={<TokenTable everybody />} />
+            <Route path="webhooks" element={<Webhooks />} />
             <Route path="audit" element={<AuditLog />} />
             <Route path="*" element={<Navigate to="/access/accounts" replace />} />
           </Routes>
