@@ -114,8 +114,10 @@ def send(url: str, secret: str, message: str, body: str, *, private: bool, now: 
             ) as reply,
         ):
             status = reply.status_code
+    except httpx.TimeoutException:
+        return Attempt(None, f"no answer within {TIMEOUT_S:.0f} s", address)
     except httpx.HTTPError as error:
-        return Attempt(None, f"{type(error).__name__}: {error}"[:300], address)
+        return Attempt(None, f"no connection: {error}"[:300], address)
     if 200 <= status < 300:
         return Attempt(status, None, address)
     why = "a redirect, which is not followed" if 300 <= status < 400 else f"the receiver answered {status}"
