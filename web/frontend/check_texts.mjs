@@ -27,25 +27,29 @@ const words = (text) => text.match(/\p{L}[\p{L}'’-]*/gu) ?? [];
 /** Whether a string in the sources is something that people read: two words, or one with a capital. */
 function isText(text) {
   const bare = text.trim();
-  if (NAMES.test(bare) || /^[/.#@]|^https?:|var\(--|^\d+(px|em|rem|%)|calc\(|^[\w-]+\/[\w.+-]+(;|$)/.test(bare)) return false;
+  if (NAMES.test(bare) || /^[/.#@]|^assay |^https?:|var\(--|^\d+(px|em|rem|%)|calc\(|^[\w-]+\/[\w.+-]+(;|$)/.test(bare)) return false;
   return /^\p{Lu}[\p{Ll}’'-]+[.:…]?$/u.test(bare) || /\p{L}{2,}(['’]\p{L})?[,;:.)]*\s+[(]?\p{L}{2,}/u.test(bare) || /^\d+ \p{L}{3,}/u.test(bare);
 }
 
-/** Whether a string is shown for its place: among children, or where the other end of a condition is a text. */
+/** Attributes that hold texts, of one word too. */
+const TEXT_PLACES = new Set(["placeholder", "label", "title", "description", "aria-label", "alt", "error", "nothingFoundMessage", "what"]);
+
+/** Whether a string is shown for its place: in such an attribute, among children, or where the other end of a condition is a text. */
 function isShown(node) {
-  if (!/\p{L}{2,}/u.test(node.text)) return false;
+  if (!/\p{L}{2,}/u.test(node.text) || NAMES.test(node.text)) return false;
   const isSaid = (other) => (ts.isStringLiteralLike(other) ? isText(other.text) : ts.isCallExpression(other) && other.expression.getText() === "t");
   let inner = node;
   for (let outer = node.parent; ; [inner, outer] = [outer, outer.parent]) {
     if (ts.isConditionalExpression(outer) && outer.condition !== inner) {
       if (isSaid(outer.whenTrue === inner ? outer.whenFalse : outer.whenTrue)) return true;
-    } else if (ts.isJsxExpression(outer)) return !ts.isJsxAttribute(outer.parent);
+    } else if (ts.isJsxExpression(outer)) return !ts.isJsxAttribute(outer.parent) || TEXT_PLACES.has(outer.parent.name.getText());
+    else if (ts.isJsxAttribute(outer)) return TEXT_PLACES.has(outer.name.getText());
     else if (!ts.isParenthesizedExpression(outer) && !ts.isBinaryExpression(outer)) return false;
   }
 }
 
 /** Whether a template's fixed parts are: one word beside a value is enough. */
-const isTemplateText = (fixed) => !/var\(--|\b(solid|dashed|translate|rotate|rgba?|minmax|repeat|calc|color-mix|px)\b|^[/.#]|assay\./.test(fixed) && /(^|\s)\p{L}{2,}(\s|[,.:;)]|$)/u.test(fixed) && /\s/.test(fixed);
+const isTemplateText = (fixed) => !/var\(--|\b(solid|dashed|translate|rotate|rgba?|minmax|repeat|calc|color-mix|px)\b|^[/.#]|^assay |assay\./.test(fixed) && /(^|[\s(])\p{L}{2,}(\s|[,.:;)]|$)/u.test(fixed) && /\s/.test(fixed);
 
 function* filesOf(folder) {
   for (const entry of readdirSync(folder, { withFileTypes: true })) {

@@ -4,7 +4,9 @@ import { Tabs } from "@mantine/core";
 import { useEffect, useRef, type ReactNode } from "react";
 import { useLocation, useNavigate } from "react-router";
 
-/** The parts of an area below `path`, one shown at a time, each at its own address. `children`: the area's routes. */
+import { t } from "../i18n";
+
+/** The parts of an area, labels marked with `textKey`, below `path`, one shown at a time, each at its own address. `children`: the area's routes. */
 export function AreaTabs({
   path,
   label,
@@ -32,7 +34,7 @@ export function AreaTabs({
           <Tabs.List aria-label={label}>
             {parts.map(({ value, label: name }) => (
               <Tabs.Tab key={value} value={value}>
-                {name}
+                {t(name)}
               </Tabs.Tab>
             ))}
           </Tabs.List>

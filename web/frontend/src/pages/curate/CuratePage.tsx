@@ -3,6 +3,7 @@ import "./curate.css";
 import { Route } from "react-router";
 
 import { AreaPage } from "../../components/AreaPage";
+import { t, textKey } from "../../i18n";
 import { ConflictsPage } from "./conflicts/ConflictsPage";
 import { LedgerPage } from "./contamination/LedgerPage";
 import { DuplicatesPage } from "./duplicates/DuplicatesPage";
@@ -15,20 +16,20 @@ import { QualityPage } from "./quality/QualityPage";
 import { StagesPage } from "./stages/StagesPage";
 
 const PARTS = [
-  { value: "funnel", label: "Funnel" },
-  { value: "stages", label: "Stages" },
-  { value: "loops", label: "Loops" },
-  { value: "quality", label: "Quality" },
-  { value: "errors", label: "Errors" },
-  { value: "conflicts", label: "Conflicts" },
-  { value: "contamination", label: "Contamination" },
-  { value: "near-duplicates", label: "Near-duplicates" },
+  { value: "funnel", label: textKey("Funnel") },
+  { value: "stages", label: textKey("Stages") },
+  { value: "loops", label: textKey("Loops") },
+  { value: "quality", label: textKey("Quality") },
+  { value: "errors", label: textKey("Errors") },
+  { value: "conflicts", label: textKey("Conflicts") },
+  { value: "contamination", label: textKey("Contamination") },
+  { value: "near-duplicates", label: textKey("Near-duplicates") },
 ] satisfies Parameters<typeof AreaPage>[0]["parts"];
 
 /** The area Curate: where the data went and why, how good everybody is, and starting the stages. */
 export default function CuratePage() {
   return (
-    <AreaPage path="/curate" title="Curate" parts={PARTS} className="curate">
+    <AreaPage path="/curate" title={t("Curate")} parts={PARTS} className="curate">
       <Route path="funnel" element={<FunnelPage />} />
       <Route path="funnel/:pool/:rule" element={<RulePage />} />
       <Route path="stages" element={<StagesPage />} />

@@ -1,6 +1,7 @@
 import { Route, Routes } from "react-router";
 
 import { Empty } from "../../components/States";
+import { t } from "../../i18n";
 import { ComparisonPage } from "./comparison/ComparisonPage";
 import { LineagePage } from "./lineage/LineagePage";
 import { Browser } from "./list/Browser";
@@ -15,7 +16,7 @@ export default function DataPage() {
       <Route path="comparisons/:id" element={<ComparisonPage />} />
       <Route path="training-sets" element={<TrainingSetsPage />} />
       <Route path="lineage/*" element={<LineagePage />} />
-      <Route path="*" element={<Empty title="There is no such page" />} />
+      <Route path="*" element={<Empty title={t("There is no such page")} />} />
     </Routes>
   );
 }

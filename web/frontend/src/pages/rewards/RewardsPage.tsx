@@ -4,6 +4,7 @@ import "./rewards.css";
 import { Route } from "react-router";
 
 import { AreaPage } from "../../components/AreaPage";
+import { t, textKey } from "../../i18n";
 import { CalibrationPage } from "./calibration/CalibrationPage";
 import { DisagreementsPage } from "./disagreements/DisagreementsPage";
 import { BoardPage } from "./leaderboards/BoardPage";
@@ -13,18 +14,18 @@ import { PlaygroundPage } from "./playground/PlaygroundPage";
 import { ServedPage } from "./served/ServedPage";
 
 const PARTS = [
-  { value: "playground", label: "Playground" },
-  { value: "served", label: "Served models" },
-  { value: "leaderboards", label: "Leaderboards" },
-  { value: "calibration", label: "Calibration" },
-  { value: "length", label: "Length bias" },
-  { value: "disagreements", label: "Disagreements" },
+  { value: "playground", label: textKey("Playground") },
+  { value: "served", label: textKey("Served models") },
+  { value: "leaderboards", label: textKey("Leaderboards") },
+  { value: "calibration", label: textKey("Calibration") },
+  { value: "length", label: textKey("Length bias") },
+  { value: "disagreements", label: textKey("Disagreements") },
 ] satisfies Parameters<typeof AreaPage>[0]["parts"];
 
 /** The area Rewards: ask models, compare them, see what their numbers are worth. */
 export default function RewardsPage() {
   return (
-    <AreaPage path="/rewards" title="Rewards" parts={PARTS}>
+    <AreaPage path="/rewards" title={t("Rewards")} parts={PARTS}>
       <Route path="playground" element={<PlaygroundPage />} />
       <Route path="served" element={<ServedPage />} />
       <Route path="leaderboards" element={<LeaderboardsPage />} />

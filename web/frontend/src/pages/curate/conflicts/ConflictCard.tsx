@@ -3,6 +3,7 @@ import { Group, Text } from "@mantine/core";
 import type { Schemas } from "../../../api/client";
 import { clipped } from "../../../format/clipped";
 import { percent } from "../../../format/percent";
+import { t } from "../../../i18n";
 import { PairCard } from "../shared/PairCard";
 
 type Conflict = Schemas["ConflictPair"];
@@ -23,7 +24,7 @@ export function ConflictCard({ conflict }: { conflict: Conflict }) {
               .map((answer) => (
                 <Text key={`${answer.kind} ${answer.annotator}`} size="xs" className="dim" title={answer.rationale ?? undefined}>
                   {clipped(answer.annotator, 40)}: {answer.answer.replaceAll("_", " ")}
-                  {answer.confidence !== null && `, ${percent(answer.confidence, 0)} sure`}
+                  {answer.confidence !== null && t(", {{confidence}} sure", { confidence: percent(answer.confidence, 0) })}
                 </Text>
               ))}
           </div>

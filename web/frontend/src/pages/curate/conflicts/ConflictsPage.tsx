@@ -5,8 +5,9 @@ import { useSearchParams } from "react-router";
 import { api, body, type Schemas } from "../../../api/client";
 import { Empty } from "../../../components/States";
 import { Wide } from "../../../components/Wide";
-import { count, counted } from "../../../format/count";
+import { count } from "../../../format/count";
 import { percent } from "../../../format/percent";
+import { t, textKey } from "../../../i18n";
 import { Loaded } from "../shared/Loaded";
 import { Pager } from "../shared/Pager";
 import { usePage } from "../shared/usePage";
@@ -17,9 +18,9 @@ type Parties = Schemas["PartyAgreement"];
 type Between = Parties["between"];
 
 const NAMES: Record<Between, string> = {
-  source_people: "source and people",
-  source_judges: "source and judges",
-  people_judges: "people and judges",
+  source_people: textKey("source and people"),
+  source_judges: textKey("source and judges"),
+  people_judges: textKey("people and judges"),
 };
 
 /** Where source, people and judges contradict each other. */
@@ -31,8 +32,8 @@ export function ConflictsPage() {
       {({ parties }) => {
         if (parties.every((one) => one.common === 0))
           return (
-            <Empty title="Nobody besides the sources has said anything">
-              Conflicts show once people or judges have answered: begin a loop under Stages, or a queue under Annotate.
+            <Empty title={t("Nobody besides the sources has said anything")}>
+              {t("Conflicts show once people or judges have answered: begin a loop under Stages, or a queue under Annotate.")}
             </Empty>
           );
         const most = mostTold(parties);
@@ -40,21 +41,19 @@ export function ConflictsPage() {
         return (
           <Stack gap="sm">
             <div className="panel">
-              <Title order={2} mb={4}>
-                Who contradicts whom
-              </Title>
+              <Title order={2} mb={4}>{t("Who contradicts whom")}</Title>
               <PartyTable parties={parties} />
             </div>
             <SegmentedControl
-              aria-label="Conflicts between"
-              data={parties.map(({ between, opposed }) => ({ value: between, label: `${NAMES[between]} (${count(opposed)})` }))}
+              aria-label={t("Conflicts between")}
+              data={parties.map(({ between, opposed }) => ({ value: between, label: `${t(NAMES[between])} (${count(opposed)})` }))}
               value={chosen}
               onChange={(between) => setAddress({ between })}
               style={{ alignSelf: "start", maxWidth: "100%", flexWrap: "wrap" }}
             />
             {parties.some((one) => one.between === chosen && one.common === 0) ? (
-              <Empty title={`No comparison has an answer of both ${NAMES[chosen]}`}>
-                Choose two others, or let both answer the same comparisons.
+              <Empty title={t("No comparison has an answer of both {{names}}", { names: t(NAMES[chosen]) })}>
+                {t("Choose two others, or let both answer the same comparisons.")}
               </Empty>
             ) : (
               <Conflicts key={chosen} between={chosen} />
@@ -69,22 +68,22 @@ export function ConflictsPage() {
 function PartyTable({ parties }: { parties: Parties[] }) {
   return (
     <>
-      <Wide label="Who contradicts whom">
+      <Wide label={t("Who contradicts whom")}>
         <Table>
           <Table.Thead>
             <Table.Tr>
-              <Table.Th>Between</Table.Th>
-              <Table.Th ta="right">Both spoke</Table.Th>
-              <Table.Th ta="right">Agree</Table.Th>
-              <Table.Th ta="right">Opposite sides</Table.Th>
-              <Table.Th ta="right">One undecided</Table.Th>
+              <Table.Th>{t("Between")}</Table.Th>
+              <Table.Th ta="right">{t("Both spoke")}</Table.Th>
+              <Table.Th ta="right">{t("Agree")}</Table.Th>
+              <Table.Th ta="right">{t("Opposite sides")}</Table.Th>
+              <Table.Th ta="right">{t("One undecided")}</Table.Th>
             </Table.Tr>
           </Table.Thead>
           <Table.Tbody>
             {parties.map((one) => (
               <Table.Tr key={one.between}>
                 <Table.Th scope="row" fw={500}>
-                  {NAMES[one.between]}
+                  {t(NAMES[one.between])}
                 </Table.Th>
                 <Table.Td className="curate-number">{count(one.common)}</Table.Td>
                 {[one.agreed, one.opposed, one.softened].map((value, index) => (
@@ -101,8 +100,7 @@ function PartyTable({ parties }: { parties: Parties[] }) {
         </Table>
       </Wide>
       <Text size="xs" className="dim">
-        Each party by the majority of its last answers; a tie or a split majority is undecided. Judges are language models, reward models,
-        verifiers and simulated annotators.
+        {t("Each party by the majority of its last answers; a tie or a split majority is undecided. Judges are language models, reward models, verifiers and simulated annotators.")}
       </Text>
     </>
   );
@@ -119,11 +117,11 @@ function Conflicts({ between }: { between: Between }) {
     <Loaded query={query}>
       {(data) =>
         data.total === 0 ? (
-          <Empty title={`No conflict between ${NAMES[between]}`} />
+          <Empty title={t("No conflict between {{names}}", { names: t(NAMES[between]) })} />
         ) : (
           <Stack gap="xs">
             <Text size="sm" className="dim">
-              {counted(data.total, "comparison")} on which {NAMES[between]} prefer opposite sides
+              {t("{{comparisons}} on which {{names}} prefer opposite sides", { comparisons: t("{{count}} comparisons", { count: data.total }), names: t(NAMES[between]) })}
             </Text>
             {data.conflicts.map((one) => (
               <ConflictCard key={one.pair.comparison_id} conflict={one} />

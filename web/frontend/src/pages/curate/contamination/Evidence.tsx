@@ -3,7 +3,7 @@ import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
-import { counted } from "../../../format/count";
+import { t, textKey } from "../../../i18n";
 import { Clip } from "../shared/Clip";
 import { Loaded } from "../shared/Loaded";
 import { Pager } from "../shared/Pager";
@@ -11,6 +11,12 @@ import { usePage } from "../shared/usePage";
 import { cutAround } from "./overlap";
 
 type Overlap = Schemas["OverlapEvidence"];
+
+const UNITS: Record<string, [string, string]> = {
+  word: [textKey("word"), textKey("words")],
+  character: [textKey("character"), textKey("characters")],
+};
+const PARTS: Record<string, string> = { prompt: textKey("prompt"), response: textKey("response") };
 
 /** The overlaps of a check: our text and the benchmark's, with what is in common marked. */
 export function Evidence({ check, benchmark }: { check: Schemas["LedgerCheck"]; benchmark: string }) {
@@ -25,7 +31,7 @@ export function Evidence({ check, benchmark }: { check: Schemas["LedgerCheck"]; 
   return (
     <Stack gap="xs">
       <Title order={2}>
-        Evidence: {counted(check.hits, "text")} with text of {benchmark}
+        {t("Evidence: {{texts}} with text of {{benchmark}}", { texts: t("{{count}} texts", { count: check.hits }), benchmark })}
       </Title>
       <Loaded query={query}>
         {(data) => (
@@ -44,12 +50,18 @@ export function Evidence({ check, benchmark }: { check: Schemas["LedgerCheck"]; 
 function OverlapCard({ one, check, benchmark }: { one: Overlap; check: Schemas["LedgerCheck"]; benchmark: string }) {
   const inCommon =
     one.tier === "whole"
-      ? "a short prompt, equal as a whole"
+      ? t("a short prompt, equal as a whole")
       : one.tier === "containment"
-        ? `holds ${Math.round(100 * one.score)} % of the ${one.part}, from ${check.unit} ${one.position} on`
+        ? t("holds {{round}} % of the {{part}}, from {{unit}} {{position}} on", { round: Math.round(100 * one.score), part: t(PARTS[one.part] ?? one.part), unit: t(UNITS[check.unit]?.[0] ?? check.unit), position: one.position })
         : one.tier === "embedding"
-          ? `an embedding of similarity ${one.score.toFixed(2)}`
-          : `${counted(one.ngrams, "run")} of ${check.ngram} ${check.unit}s in common, the first from ${check.unit} ${one.position} on`;
+          ? t("an embedding of similarity {{score}}", { score: one.score.toFixed(2) })
+          : t("{{runs}} of {{ngram}} {{units}} in common, the first from {{unit}} {{position}} on", {
+              runs: t("{{count}} runs", { count: one.ngrams }),
+              ngram: check.ngram,
+              units: t(UNITS[check.unit]?.[1] ?? check.unit),
+              unit: t(UNITS[check.unit]?.[0] ?? check.unit),
+              position: one.position,
+            });
   return (
     <div className="panel">
       <Group justify="space-between" gap="xs" mb={6}>
@@ -59,17 +71,17 @@ function OverlapCard({ one, check, benchmark }: { one: Overlap; check: Schemas["
         <Group gap={8}>
           {one.comparisons.map(({ comparison_id, pool }) => (
             <Anchor key={comparison_id} component={Link} to={`/data/comparisons/${comparison_id}`} size="xs">
-              {pool} comparison
+              {t("{{pool}} comparison", { pool })}
             </Anchor>
           ))}
         </Group>
       </Group>
       <Text size="xs" className="dim" mb={6}>
-        {one.response_id === null ? `Turn ${one.turn} (${one.role})` : "Response"}: {inCommon}
+        {one.response_id === null ? t("Turn {{turn}} ({{role}})", { turn: one.turn, role: one.role }) : t("Response")}: {inCommon}
       </Text>
       <div className="curate-pair">
-        <Marked label={one.response_id === null ? "Our prompt" : "Our response"} text={one.text} overlap={one.overlap} />
-        <Marked label={`${one.part === "prompt" ? "Prompt" : "Response"} of ${benchmark}`} text={one.benchmark_text} overlap={one.overlap} />
+        <Marked label={one.response_id === null ? t("Our prompt") : t("Our response")} text={one.text} overlap={one.overlap} />
+        <Marked label={one.part === "prompt" ? t("Prompt of {{benchmark}}", { benchmark }) : t("Response of {{benchmark}}", { benchmark })} text={one.benchmark_text} overlap={one.overlap} />
       </div>
     </div>
   );

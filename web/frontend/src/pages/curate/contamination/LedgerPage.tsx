@@ -1,12 +1,14 @@
 import { Anchor, Badge, Code, Group, Stack, Table, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
+import { Trans } from "react-i18next";
 import { Link, useSearchParams } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Empty } from "../../../components/States";
 import { Wide } from "../../../components/Wide";
-import { count, counted } from "../../../format/count";
+import { count } from "../../../format/count";
 import { momentInWords } from "../../../format/moment";
+import { t } from "../../../i18n";
 import { Loaded } from "../shared/Loaded";
 import { Evidence } from "./Evidence";
 
@@ -21,8 +23,11 @@ export function LedgerPage() {
       {({ benchmarks }) => {
         if (benchmarks.length === 0)
           return (
-            <Empty title="No benchmark is registered">
-              <Code>assay data benchmarks add NAME FILE</Code>, then check under Stages.
+            <Empty title={t("No benchmark is registered")}>
+              <Trans
+                i18nKey="<code>assay data benchmarks add NAME FILE</code>, then check under Stages."
+                components={{ code: <Code /> }}
+              />
             </Empty>
           );
         const checks = benchmarks.flatMap((one) => one.checks.map((check) => ({ ...check, benchmark: one.benchmark })));
@@ -32,9 +37,7 @@ export function LedgerPage() {
         return (
           <Stack gap="sm">
             <div className="panel">
-              <Title order={2} mb={4}>
-                Ledger
-              </Title>
+              <Title order={2} mb={4}>{t("Ledger")}</Title>
               <LedgerTable benchmarks={benchmarks} chosen={chosen?.check_id ?? null} />
               <Waivers benchmarks={benchmarks} />
             </div>
@@ -48,19 +51,19 @@ export function LedgerPage() {
 
 function LedgerTable({ benchmarks, chosen }: { benchmarks: Benchmark[]; chosen: string | null }) {
   return (
-    <Wide label="Ledger of contamination checks">
+    <Wide label={t("Ledger of contamination checks")}>
       <Table>
         <Table.Thead>
           <Table.Tr>
-            <Table.Th>Benchmark</Table.Th>
-            <Table.Th ta="right">Its prompts</Table.Th>
-            <Table.Th>State</Table.Th>
-            <Table.Th>In common</Table.Th>
-            <Table.Th ta="right">Checked</Table.Th>
-            <Table.Th ta="right">Overlap</Table.Th>
-            <Table.Th ta="right">Comparisons</Table.Th>
-            <Table.Th ta="right">Discarded</Table.Th>
-            <Table.Th>When</Table.Th>
+            <Table.Th>{t("Benchmark")}</Table.Th>
+            <Table.Th ta="right">{t("Its prompts")}</Table.Th>
+            <Table.Th>{t("State")}</Table.Th>
+            <Table.Th>{t("In common")}</Table.Th>
+            <Table.Th ta="right">{t("Checked")}</Table.Th>
+            <Table.Th ta="right">{t("Overlap")}</Table.Th>
+            <Table.Th ta="right">{t("Comparisons")}</Table.Th>
+            <Table.Th ta="right">{t("Discarded")}</Table.Th>
+            <Table.Th>{t("When")}</Table.Th>
           </Table.Tr>
         </Table.Thead>
         <Table.Tbody>
@@ -73,9 +76,7 @@ function LedgerTable({ benchmarks, chosen }: { benchmarks: Benchmark[]; chosen: 
                     </Table.Th>
                     <Table.Td className="curate-number">{count(one.prompts)}</Table.Td>
                     <Table.Td colSpan={7}>
-                      <Badge size="xs" radius="sm" variant="light" color="red">
-                        not checked
-                      </Badge>
+                      <Badge size="xs" radius="sm" variant="light" color="red">{t("not checked")}</Badge>
                     </Table.Td>
                   </Table.Tr>,
                 ]
@@ -97,7 +98,7 @@ function LedgerTable({ benchmarks, chosen }: { benchmarks: Benchmark[]; chosen: 
                         "0"
                       ) : (
                         <Anchor component={Link} to={`/curate/contamination?check=${check.check_id}`} size="sm">
-                          {counted(check.hits, "text")}
+                          {t("{{count}} texts", { count: check.hits })}
                         </Anchor>
                       )}
                     </Table.Td>
@@ -121,11 +122,11 @@ function State({ check, newest }: { check: Schemas["LedgerCheck"]; newest: boole
   const [colour, text] = !newest
     ? ["gray", "replaced"]
     : check.stale
-      ? ["yellow", "imports since: check again"]
+      ? ["yellow", t("imports since: check again")]
       : check.hits === 0
         ? ["teal", "clean"]
         : check.discarded === check.comparisons
-          ? ["teal", "overlaps discarded"]
+          ? ["teal", t("overlaps discarded")]
           : ["red", "overlaps"];
   return (
     <Badge size="xs" radius="sm" variant="light" color={colour}>
@@ -139,9 +140,7 @@ function Waivers({ benchmarks }: { benchmarks: Benchmark[] }) {
   if (waivers.length === 0) return null;
   return (
     <Stack gap={2} mt="xs">
-      <Text size="sm" fw={600}>
-        Waivers
-      </Text>
+      <Text size="sm" fw={600}>{t("Waivers")}</Text>
       {waivers.map((one) => (
         <Group key={`${one.run_id} ${one.benchmark} ${one.data}`} gap={6}>
           <Text size="sm">

@@ -5,8 +5,8 @@ import { useId } from "react";
 
 import type { Schemas } from "../../../api/client";
 import { clipped } from "../../../format/clipped";
-import { counted } from "../../../format/count";
 import { figure } from "../../../format/figure";
+import { t } from "../../../i18n";
 import { PairCard } from "../shared/PairCard";
 
 type Cluster = Schemas["DuplicateCluster"];
@@ -28,13 +28,13 @@ export function ClusterCard({ cluster }: { cluster: Cluster }) {
             {clipped((first?.prompt[first.prompt.length - 1]?.content ?? cluster.cluster_id).replace(/\s+/g, " "), 160)}
           </Text>
           <Text size="xs" className="dim" style={{ whiteSpace: "nowrap" }}>
-            {counted(cluster.size, "member")}, from {figure(cluster.lowest, 2)}
+            {t("{{members}}, from {{lowest}}", { members: t("{{count}} members", { count: cluster.size }), lowest: figure(cluster.lowest, 2) })}
           </Text>
         </Group>
       </UnstyledButton>
       {opposite > 0 && (
         <Text size="xs" pl={22}>
-          {counted(opposite, "member")} with the opposite label
+          {t("{{members}} with the opposite label", { members: t("{{count}} members", { count: opposite }) })}
         </Text>
       )}
       <Collapse expanded={opened} id={id}>
@@ -43,7 +43,7 @@ export function ClusterCard({ cluster }: { cluster: Cluster }) {
             {cluster.members.map((member) =>
               member.pair === null ? (
                 <Text key={member.item_id} size="sm" className="dim">
-                  {member.item_id}: no comparison has this prompt
+                  {t("{{item_id}}: no comparison has this prompt", { item_id: member.item_id })}
                 </Text>
               ) : (
                 <PairCard key={member.item_id} pair={member.pair}>
@@ -53,7 +53,7 @@ export function ClusterCard({ cluster }: { cluster: Cluster }) {
             )}
             {cluster.size > cluster.members.length && (
               <Text size="xs" className="dim">
-                {cluster.size - cluster.members.length} more that are not shown
+                {t("{{size}} more that are not shown", { size: cluster.size - cluster.members.length })}
               </Text>
             )}
           </Stack>
@@ -67,18 +67,15 @@ function Said({ member, opposite }: { member: Member; opposite: boolean }) {
   return (
     <Group gap={6}>
       {member.kept_id === null ? (
-        <Badge size="xs" radius="sm" variant="light" color="teal">
-          kept
-        </Badge>
+        <Badge size="xs" radius="sm" variant="light" color="teal">{t("kept")}</Badge>
       ) : (
         <Text size="xs" className="dim">
-          {figure(member.similarity, 3)} similar to the nearest kept{member.crossed && ", A here is like B there"}
+          {t("{{similarity}} similar to the nearest kept", { similarity: figure(member.similarity, 3) })}
+          {member.crossed && t(", A here is like B there")}
         </Text>
       )}
       {opposite && (
-        <Badge size="xs" radius="sm" variant="light" color="red">
-          opposite label
-        </Badge>
+        <Badge size="xs" radius="sm" variant="light" color="red">{t("opposite label")}</Badge>
       )}
     </Group>
   );

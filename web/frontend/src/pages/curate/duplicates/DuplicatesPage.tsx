@@ -1,11 +1,12 @@
 import { Anchor, Code, Select, Stack, Text } from "@mantine/core";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { Trans } from "react-i18next";
 import { Link, useSearchParams } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Empty } from "../../../components/States";
-import { count, counted } from "../../../format/count";
 import { momentInWords } from "../../../format/moment";
+import { t } from "../../../i18n";
 import { Loaded } from "../shared/Loaded";
 import { Pager } from "../shared/Pager";
 import { usePage } from "../shared/usePage";
@@ -23,16 +24,19 @@ export function DuplicatesPage() {
         const chosen = searches.find(({ run_id }) => run_id === address.get("run")) ?? searches.find(({ clusters }) => clusters > 0) ?? searches[0];
         if (chosen === undefined)
           return (
-            <Empty title="Nobody has looked for near-duplicates">
-              Under Stages, or <Code>assay data near-dup --threshold 0.8</Code>
+            <Empty title={t("Nobody has looked for near-duplicates")}>
+              <Trans
+                i18nKey="Under Stages, or <code>assay data near-dup --threshold 0.8</code>"
+                components={{ code: <Code /> }}
+              />
             </Empty>
           );
         return (
           <Stack gap="sm">
             <Select
-              label="Search"
+              label={t("Search")}
               maw={520}
-              data={searches.map((one) => ({ value: one.run_id, label: `${momentInWords(one.at)}: ${one.over}s at ${one.threshold} or more, ${counted(one.clusters, "cluster")}` }))}
+              data={searches.map((one) => ({ value: one.run_id, label: t("{{at}}: {{over}} at {{threshold}} or more, {{clusters}}", { at: momentInWords(one.at), over: one.over === "prompt" ? t("prompts") : t("pairs"), threshold: one.threshold, clusters: t("{{count}} clusters", { count: one.clusters }) }) }))}
               value={chosen.run_id}
               onChange={(run) => run !== null && setAddress({ run })}
               allowDeselect={false}
@@ -41,12 +45,11 @@ export function DuplicatesPage() {
             {chosen.clusters > 0 ? (
               <Clusters key={chosen.run_id} search={chosen} />
             ) : (
-              <Empty title={`No two ${chosen.over}s are that similar`}>
-                A lower similarity, or prompts alone, may find some:{" "}
-                <Anchor component={Link} to="/curate/stages" size="sm">
-                  Stages
-                </Anchor>
-                , or <Code>assay data near-dup --threshold 0.5 --over prompt</Code>
+              <Empty title={t("No two are that similar")}>
+                <Trans
+                  i18nKey="A lower similarity, or prompts alone, may find some: <a>Stages</a>, or <code>assay data near-dup --threshold 0.5 --over prompt</code>"
+                  components={{ a: <Anchor component={Link} to="/curate/stages" size="sm" />, code: <Code /> }}
+                />
               </Empty>
             )}
           </Stack>
@@ -59,13 +62,24 @@ export function DuplicatesPage() {
 function Summary({ search }: { search: Search }) {
   return (
     <Text size="sm">
-      Among {counted(search.items, search.over)}, <b>{counted(search.clusters, "cluster")}</b> of {counted(search.members, "member")}:{" "}
-      {count(search.extra)} beside those kept, {count(search.discarded)} discarded by this search
-      {search.opposite > 0 && <>, <b>{count(search.opposite)} with the label opposite to the kept one&apos;s</b></>}. Jaccard similarity of{" "}
-      {search.shingle}-word shingles, {search.threshold} or more in every part.{" "}
-      <Anchor component={Link} to={`/runs/${search.run_id}`} size="sm">
-        its run
-      </Anchor>
+      <Trans
+        i18nKey="Among {{items}}, <b>{{clusters}}</b> of {{members}}: {{extra}} beside those kept, {{discarded}} discarded by this search"
+        values={{
+          items: search.over === "prompt" ? t("{{count}} prompts", { count: search.items }) : t("{{count}} comparisons", { count: search.items }),
+          clusters: t("{{count}} clusters", { count: search.clusters }),
+          members: t("{{count}} members", { count: search.members }),
+          extra: search.extra,
+          discarded: search.discarded,
+        }}
+        components={{ b: <b /> }}
+      />
+      {search.opposite > 0 && (
+        <>
+          , <b>{t("{{opposite}} with the label opposite to the kept one's", { opposite: search.opposite })}</b>
+        </>
+      )}
+      {t(". Jaccard similarity of {{shingle}}-word shingles, {{threshold}} or more in every part.", { shingle: search.shingle, threshold: search.threshold })}{" "}
+      <Anchor component={Link} to={`/runs/${search.run_id}`} size="sm">{t("its run")}</Anchor>
     </Text>
   );
 }

@@ -1,5 +1,6 @@
 import { Anchor, Code, Stack, Table, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
+import { Trans } from "react-i18next";
 import { Link } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
@@ -7,6 +8,7 @@ import { Empty } from "../../../components/States";
 import { Wide } from "../../../components/Wide";
 import { count } from "../../../format/count";
 import { percent } from "../../../format/percent";
+import { t, textKey } from "../../../i18n";
 import { KindBadge } from "../quality/KindBadge";
 import { words } from "../shared/figures";
 import { Loaded } from "../shared/Loaded";
@@ -22,21 +24,16 @@ export function ErrorsPage() {
     <Loaded query={query}>
       {(data) =>
         data.by_rule.length === 0 ? (
-          <Empty title="Nothing has been decided against the sources yet">
-            Errors are labels of the sources that a decision contradicts. People decide in a queue under{" "}
-            <Anchor component={Link} to="/annotate" size="sm">
-              Annotate
-            </Anchor>{" "}
-            (then <Code>assay queue resolve NAME</Code>); constraints, reward models and loops decide under{" "}
-            <Anchor component={Link} to="/curate/stages" size="sm">
-              Stages
-            </Anchor>
-            : Verify, Consistency, Stage 1 and 2. Cleaning, duplicates and contamination say nothing of labels.
+          <Empty title={t("Nothing has been decided against the sources yet")}>
+            <Trans
+              i18nKey="Errors are labels of the sources that a decision contradicts. People decide in a queue under <a>Annotate</a> (then <code>assay queue resolve NAME</code>); constraints, reward models and loops decide under <a2>Stages</a2>: Verify, Consistency, Stage 1 and 2. Cleaning, duplicates and contamination say nothing of labels."
+              components={{ a: <Anchor component={Link} to="/annotate" size="sm" />, code: <Code />, a2: <Anchor component={Link} to="/curate/stages" size="sm" /> }}
+            />
           </Empty>
         ) : (
           <Stack gap="sm">
-            <Labels title="The source's label, by what decided" entries={data.by_rule} column="Decided" />
-            <Labels title="The source's label, by category" entries={data.by_category} column="Category" />
+            <Labels title={t("The source's label, by what decided")} entries={data.by_rule} column={t("Decided")} />
+            <Labels title={t("The source's label, by category")} entries={data.by_category} column={t("Category")} />
             {data.annotators.length > 0 && <Annotators annotators={data.annotators} />}
           </Stack>
         )
@@ -56,18 +53,18 @@ function Labels({ title, entries, column }: { title: string; entries: Entry[]; c
           <Table.Thead>
             <Table.Tr>
               <Table.Th>{column}</Table.Th>
-              <Table.Th>Wrong</Table.Th>
-              <Table.Th ta="right">Confirmed</Table.Th>
-              <Table.Th ta="right">Other side</Table.Th>
-              <Table.Th ta="right">A tie instead</Table.Th>
-              <Table.Th ta="right">Source left it open</Table.Th>
+              <Table.Th>{t("Wrong")}</Table.Th>
+              <Table.Th ta="right">{t("Confirmed")}</Table.Th>
+              <Table.Th ta="right">{t("Other side")}</Table.Th>
+              <Table.Th ta="right">{t("A tie instead")}</Table.Th>
+              <Table.Th ta="right">{t("Source left it open")}</Table.Th>
             </Table.Tr>
           </Table.Thead>
           <Table.Tbody>
             {entries.map(({ counts, wrong }) => (
               <Table.Tr key={counts.name}>
                 <Table.Th scope="row" fw={500}>
-                  {words(counts.name) || "without a category"}
+                  {words(counts.name) || t("without a category")}
                 </Table.Th>
                 <Table.Td>
                   <ShareBar share={wrong} />
@@ -82,7 +79,7 @@ function Labels({ title, entries, column }: { title: string; entries: Entry[]; c
         </Table>
       </Wide>
       <Text size="xs" className="dim">
-        Wrong: of comparisons that the source labels A or B, those with another label in force, with a 95 % interval.
+        {t("Wrong: of comparisons that the source labels A or B, those with another label in force, with a 95 % interval.")}
       </Text>
     </div>
   );
@@ -90,29 +87,27 @@ function Labels({ title, entries, column }: { title: string; entries: Entry[]; c
 
 const KINDS: { name: string; of: (one: Schemas["AnswerErrors"]) => number; colour: string }[] = [
   { name: "right", of: (one) => one.right, colour: "light-dark(#0b7285, #3bc9db)" },
-  { name: "other side", of: (one) => one.flipped, colour: "light-dark(#c92a2a, #ff8787)" },
-  { name: "tie for a side", of: (one) => one.tie_for_side, colour: "light-dark(#b08900, #ffd43b)" },
-  { name: "side for a tie", of: (one) => one.side_for_tie, colour: "light-dark(#5f3dc4, #b197fc)" },
+  { name: textKey("other side"), of: (one) => one.flipped, colour: "light-dark(#c92a2a, #ff8787)" },
+  { name: textKey("tie for a side"), of: (one) => one.tie_for_side, colour: "light-dark(#b08900, #ffd43b)" },
+  { name: textKey("side for a tie"), of: (one) => one.side_for_tie, colour: "light-dark(#5f3dc4, #b197fc)" },
   { name: "skipped", of: (one) => one.skipped, colour: "light-dark(#868e96, #868e96)" },
 ];
 
 function Annotators({ annotators }: { annotators: Schemas["AnswerErrors"][] }) {
   return (
     <div className="panel">
-      <Title order={2} mb={4}>
-        How annotators err on gold
-      </Title>
-      <Wide label="How annotators err on gold">
+      <Title order={2} mb={4}>{t("How annotators err on gold")}</Title>
+      <Wide label={t("How annotators err on gold")}>
         <Table>
           <Table.Thead>
             <Table.Tr>
-              <Table.Th>Who</Table.Th>
-              <Table.Th>Kind</Table.Th>
+              <Table.Th>{t("Who")}</Table.Th>
+              <Table.Th>{t("Kind")}</Table.Th>
               <Table.Th />
               {KINDS.map(({ name, colour }) => (
                 <Table.Th key={name} ta="right">
                   <span aria-hidden="true" style={{ display: "inline-block", width: 9, height: 9, background: colour, marginRight: 5 }} />
-                  {name}
+                  {t(name)}
                 </Table.Th>
               ))}
             </Table.Tr>
@@ -143,7 +138,7 @@ function Annotators({ annotators }: { annotators: Schemas["AnswerErrors"][] }) {
         </Table>
       </Wide>
       <Text size="xs" className="dim">
-        Of the gold comparisons that the annotator answered; its own votes are not held against the gold they made.
+        {t("Of the gold comparisons that the annotator answered; its own votes are not held against the gold they made.")}
       </Text>
     </div>
   );

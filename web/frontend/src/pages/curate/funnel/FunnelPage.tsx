@@ -1,9 +1,11 @@
 import { Code, Group, Stack, Table, Text, Title } from "@mantine/core";
+import { Trans } from "react-i18next";
 
 import { ChartFigure } from "../../../components/ChartFigure";
 import { Empty } from "../../../components/States";
 import { Wide } from "../../../components/Wide";
-import { count, counted } from "../../../format/count";
+import { count } from "../../../format/count";
+import { t } from "../../../i18n";
 import { Loaded } from "../shared/Loaded";
 import { FunnelSankey } from "./FunnelSankey";
 import { FlowTable } from "./FlowTable";
@@ -20,7 +22,7 @@ export function FunnelPage() {
 function Shown({ funnel }: { funnel: Funnel }) {
   if (funnel.comparisons === 0 && funnel.rejected.length === 0)
     return (
-      <Empty title="Nothing has been imported">
+      <Empty title={t("Nothing has been imported")}>
         <Code>assay data import FILE</Code>
       </Empty>
     );
@@ -29,18 +31,22 @@ function Shown({ funnel }: { funnel: Funnel }) {
     <Stack gap="sm">
       <Group gap="lg">
         <Text size="sm">
-          <b>{count(funnel.comparisons)}</b> comparisons imported, <b>{count(decided)}</b> decided
+          <Trans
+            i18nKey={"<b>{{comparisons}}</b> comparisons imported, <b2>{{decided}}</b2> decided"}
+            values={{ comparisons: count(funnel.comparisons), decided: count(decided) }}
+            components={{ b: <b />, b2: <b /> }}
+          />
         </Text>
         {funnel.rejected.length > 0 && (
           <Text size="sm" className="dim">
-            {counted(funnel.rejected.reduce((sum, one) => sum + one.rows, 0), "row")} could not be taken
+            {t("{{count}} rows could not be taken", { count: funnel.rejected.reduce((sum, one) => sum + one.rows, 0) })}
           </Text>
         )}
       </Group>
       {funnel.comparisons > 0 && (
         <div className="panel">
           <ChartFigure
-            title="From the sources into the pools, and the rules that put comparisons there"
+            title={t("From the sources into the pools, and the rules that put comparisons there")}
             table={<FlowTable funnel={funnel} />}
           >
             <FunnelSankey funnel={funnel} />
@@ -57,16 +63,14 @@ function Shown({ funnel }: { funnel: Funnel }) {
 function Rejected({ funnel }: { funnel: Funnel }) {
   return (
     <div className="panel">
-      <Title order={2} mb={4}>
-        Rows that imports could not take
-      </Title>
-      <Wide label="Rows that imports could not take">
+      <Title order={2} mb={4}>{t("Rows that imports could not take")}</Title>
+      <Wide label={t("Rows that imports could not take")}>
         <Table>
           <Table.Thead>
             <Table.Tr>
-              <Table.Th>Reason</Table.Th>
-              <Table.Th ta="right">Rows</Table.Th>
-              <Table.Th>For example</Table.Th>
+              <Table.Th>{t("Reason")}</Table.Th>
+              <Table.Th ta="right">{t("Rows")}</Table.Th>
+              <Table.Th>{t("For example")}</Table.Th>
             </Table.Tr>
           </Table.Thead>
           <Table.Tbody>

@@ -3,8 +3,10 @@ import { useMemo } from "react";
 import { Link } from "react-router";
 import { Layer, Rectangle, Sankey, type SankeyLinkProps, type SankeyNodeProps } from "recharts";
 
+import { poolName } from "../../../components/PoolBadge";
 import { clipped } from "../../../format/clipped";
-import { count, counted } from "../../../format/count";
+import { count } from "../../../format/count";
+import { t, textKey } from "../../../i18n";
 import { words } from "../shared/figures";
 import { sankeyOf, type FunnelNode } from "./sankey";
 import type { Funnel } from "./useFunnel";
@@ -48,16 +50,22 @@ export function FunnelSankey({ funnel }: { funnel: Funnel }) {
   );
 }
 
+const KINDS = { source: textKey("source"), pool: textKey("pool"), rule: textKey("rule") };
+
+function nodeName({ kind, name }: FunnelNode): string {
+  return kind === "pool" ? poolName(name) : kind === "rule" ? words(name) : name;
+}
+
 function Node({ x, y, width, height, payload, most }: SankeyNodeProps & { most: number }) {
   const node = payload as unknown as FunnelNode;
-  const label = `${node.kind === "rule" ? words(node.name) : clipped(node.name, most)} ${count(node.comparisons)}`;
+  const label = `${node.kind === "source" ? clipped(node.name, most) : nodeName(node)} ${count(node.comparisons)}`;
   const bar = (
     <>
       <Rectangle x={x} y={y} width={width} height={Math.max(height, 1.5)} fill={colourOf(node)} />
       <text x={x + width + 6} y={y + height / 2} dominantBaseline="central">
         {label}
       </text>
-      <title>{`${node.name}: ${counted(node.comparisons, "comparison")}`}</title>
+      <title>{`${nodeName(node)}: ${t("{{count}} comparisons", { count: node.comparisons })}`}</title>
     </>
   );
   return (
@@ -65,7 +73,7 @@ function Node({ x, y, width, height, payload, most }: SankeyNodeProps & { most: 
       {node.to === null ? (
         bar
       ) : (
-        <Link to={node.to} aria-label={`${node.kind} ${words(node.name)}, ${counted(node.comparisons, "comparison")}`}>
+        <Link to={node.to} aria-label={`${t(KINDS[node.kind])} ${nodeName(node)}, ${t("{{count}} comparisons", { count: node.comparisons })}`}>
           {bar}
         </Link>
       )}
@@ -84,7 +92,7 @@ function Band({ sourceX, targetX, sourceY, targetY, sourceControlX, targetContro
       strokeOpacity={0.28}
       strokeWidth={Math.max(linkWidth, 0.75)}
     >
-      <title>{`${source.name} to ${words(target.name)}: ${counted(payload.value, "comparison")}`}</title>
+      <title>{t("{{from}} to {{to}}: {{comparisons}}", { from: nodeName(source), to: nodeName(target), comparisons: t("{{count}} comparisons", { count: payload.value }) })}</title>
     </path>
   );
 }

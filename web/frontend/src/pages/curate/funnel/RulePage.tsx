@@ -3,8 +3,9 @@ import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "react-router";
 
 import { api, body } from "../../../api/client";
+import { poolName } from "../../../components/PoolBadge";
 import { Empty } from "../../../components/States";
-import { counted } from "../../../format/count";
+import { t } from "../../../i18n";
 import { words } from "../shared/figures";
 import { Loaded } from "../shared/Loaded";
 import { PairCard } from "../shared/PairCard";
@@ -24,24 +25,18 @@ export function RulePage() {
   return (
     <Stack gap="sm">
       <Group gap="xs">
-        <Title order={2}>
-          {pool} by {words(rule)}
-        </Title>
-        <Anchor component={Link} to="/curate/funnel" size="sm">
-          the funnel
-        </Anchor>
-        <Anchor component={Link} to={dataOf("pool", pool)} size="sm">
-          all of {pool}
-        </Anchor>
+        <Title order={2}>{t("{{pool}} by {{rule}}", { pool: poolName(pool), rule: words(rule) })}</Title>
+        <Anchor component={Link} to="/curate/funnel" size="sm">{t("the funnel")}</Anchor>
+        <Anchor component={Link} to={dataOf("pool", pool)} size="sm">{t("all of {{pool}}", { pool: poolName(pool) })}</Anchor>
       </Group>
       <Loaded query={query}>
         {(data) =>
           data.total === 0 ? (
-            <Empty title="This rule holds nothing here">Its decisions may have been replaced since.</Empty>
+            <Empty title={t("This rule holds nothing here")}>{t("Its decisions may have been replaced since.")}</Empty>
           ) : (
             <Stack gap="xs">
               <Text size="sm" className="dim">
-                {counted(data.total, "comparison")}, the last decided first
+                {t("{{comparisons}}, the last decided first", { comparisons: t("{{count}} comparisons", { count: data.total }) })}
               </Text>
               {data.pairs.map((pair) => (
                 <PairCard key={pair.comparison_id} pair={pair}>

@@ -1,9 +1,11 @@
 import { Anchor, Table, Text, Title } from "@mantine/core";
 import { Link } from "react-router";
 
+import { poolName } from "../../../components/PoolBadge";
 import { Wide } from "../../../components/Wide";
 import { count } from "../../../format/count";
 import { percent } from "../../../format/percent";
+import { t } from "../../../i18n";
 import { words } from "../shared/figures";
 import { dataOf, ruleAddress } from "./sankey";
 import type { Rule } from "./useFunnel";
@@ -12,18 +14,16 @@ import type { Rule } from "./useFunnel";
 export function RuleTable({ rules, comparisons }: { rules: Rule[]; comparisons: number }) {
   return (
     <div className="panel">
-      <Title order={2} mb={4}>
-        Pools and rules
-      </Title>
-      <Wide label="Pools and rules">
+      <Title order={2} mb={4}>{t("Pools and rules")}</Title>
+      <Wide label={t("Pools and rules")}>
         <Table highlightOnHover>
           <Table.Thead>
             <Table.Tr>
-              <Table.Th>Pool</Table.Th>
-              <Table.Th>Rule</Table.Th>
-              <Table.Th ta="right">Comparisons</Table.Th>
-              <Table.Th ta="right">Of all</Table.Th>
-              <Table.Th>Reasons, for example</Table.Th>
+              <Table.Th>{t("Pool")}</Table.Th>
+              <Table.Th>{t("Rule")}</Table.Th>
+              <Table.Th ta="right">{t("Comparisons")}</Table.Th>
+              <Table.Th ta="right">{t("Of all")}</Table.Th>
+              <Table.Th>{t("Reasons, for example")}</Table.Th>
             </Table.Tr>
           </Table.Thead>
           <Table.Tbody>
@@ -31,7 +31,7 @@ export function RuleTable({ rules, comparisons }: { rules: Rule[]; comparisons: 
               <Table.Tr key={`${rule.pool} ${rule.rule}`}>
                 <Table.Td>
                   <Anchor component={Link} to={dataOf("pool", rule.pool)} size="sm">
-                    {rule.pool}
+                    {poolName(rule.pool)}
                   </Anchor>
                 </Table.Td>
                 <Table.Td>
@@ -47,7 +47,7 @@ export function RuleTable({ rules, comparisons }: { rules: Rule[]; comparisons: 
                 <Table.Td className="curate-number">{percent(rule.comparisons / comparisons)}</Table.Td>
                 <Table.Td maw={560}>
                   <Text size="xs" className="dim" lineClamp={2} style={{ whiteSpace: "normal", overflowWrap: "anywhere" }}>
-                    {rule.decided ? rule.reasons.join("; ") : "nobody has decided yet"}
+                    {rule.decided ? rule.reasons.join("; ") : t("nobody has decided yet")}
                   </Text>
                 </Table.Td>
               </Table.Tr>

@@ -1,7 +1,9 @@
 import { Badge, Code, Table, Text, Title } from "@mantine/core";
+import { Trans } from "react-i18next";
 
 import type { Schemas } from "../../../api/client";
 import { Wide } from "../../../components/Wide";
+import { t } from "../../../i18n";
 import { KindBadge } from "../quality/KindBadge";
 import { ShareBar } from "../shared/ShareBar";
 
@@ -13,17 +15,15 @@ const COLOURS: Record<SourceWorth["worth"], string> = { sound: "teal", adversari
 export function WorthTable({ worth }: { worth: SourceWorth[] }) {
   return (
     <div className="panel">
-      <Title order={2} mb={4}>
-        What labels are worth
-      </Title>
-      <Wide label="What labels are worth">
+      <Title order={2} mb={4}>{t("What labels are worth")}</Title>
+      <Wide label={t("What labels are worth")}>
         <Table highlightOnHover>
           <Table.Thead>
             <Table.Tr>
-              <Table.Th>Whose</Table.Th>
-              <Table.Th>Worth</Table.Th>
-              <Table.Th ta="right">Weight</Table.Th>
-              <Table.Th>Right on gold</Table.Th>
+              <Table.Th>{t("Whose")}</Table.Th>
+              <Table.Th>{t("Worth")}</Table.Th>
+              <Table.Th ta="right">{t("Weight")}</Table.Th>
+              <Table.Th>{t("Right on gold")}</Table.Th>
             </Table.Tr>
           </Table.Thead>
           <Table.Tbody>
@@ -49,8 +49,10 @@ export function WorthTable({ worth }: { worth: SourceWorth[] }) {
         </Table>
       </Wide>
       <Text size="xs" className="dim">
-        The share that is right as it is to be expected, with its 95 % interval (a Beta posterior). Weight: of a label of this source alone
-        after <Code>assay curate sources</Code>; labels of an adversarial source are turned round, those of a source at chance are discarded.
+        <Trans
+          i18nKey="The share that is right as it is to be expected, with its 95 % interval (a Beta posterior). Weight: of a label of this source alone after <code>assay curate sources</code>; labels of an adversarial source are turned round, those of a source at chance are discarded."
+          components={{ code: <Code /> }}
+        />
       </Text>
     </div>
   );

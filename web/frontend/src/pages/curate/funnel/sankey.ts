@@ -1,3 +1,4 @@
+import { t } from "../../../i18n";
 import type { Funnel } from "./useFunnel";
 
 export interface FunnelNode {
@@ -23,9 +24,9 @@ const POOLS = ["gold", "silver", "recycled", "pending", "unverified", "discarded
 /** Three columns, sources, pools and rules; the smallest of too many sources or rules are one. */
 export function sankeyOf(funnel: Funnel): { nodes: FunnelNode[]; links: FunnelLink[] } {
   const sources = largest(sums(funnel.flows.map((flow) => [flow.source, flow.comparisons])), MOST_SOURCES);
-  const sourceOf = (name: string) => (sources.has(name) ? name : "other sources");
+  const sourceOf = (name: string) => (sources.has(name) ? name : t("other sources"));
   const rules = largest(sums(funnel.flows.map((flow) => [`${flow.pool}\n${flow.rule}`, flow.comparisons])), MOST_RULES);
-  const ruleOf = (pool: string, rule: string) => (rules.has(`${pool}\n${rule}`) ? rule : "other rules");
+  const ruleOf = (pool: string, rule: string) => (rules.has(`${pool}\n${rule}`) ? rule : t("other rules"));
   const nodes: FunnelNode[] = [];
   const places = new Map<string, number>();
   const indexOf = (key: string, node: () => Omit<FunnelNode, "comparisons">, comparisons: number): number => {
@@ -50,9 +51,9 @@ export function sankeyOf(funnel: Funnel): { nodes: FunnelNode[]; links: FunnelLi
     const from = sourceOf(source);
     const by = ruleOf(pool, rule);
     const ruleCount = funnel.rules.find((one) => one.pool === pool && one.rule === by);
-    const first = indexOf(`source ${from}`, () => ({ name: from, kind: "source", to: sources.has(from) ? dataOf("source", from) : null, pool: null }), comparisons);
-    const second = indexOf(`pool ${pool}`, () => ({ name: pool, kind: "pool", to: dataOf("pool", pool), pool }), comparisons);
-    const third = indexOf(`rule ${pool} ${by}`, () => ({ name: by, kind: "rule", to: ruleCount?.decided ? ruleAddress(pool, by) : dataOf("pool", pool), pool }), comparisons);
+    const first = indexOf(`source/${from}`, () => ({ name: from, kind: "source", to: sources.has(from) ? dataOf("source", from) : null, pool: null }), comparisons);
+    const second = indexOf(`pool/${pool}`, () => ({ name: pool, kind: "pool", to: dataOf("pool", pool), pool }), comparisons);
+    const third = indexOf(`rule/${pool}/${by}`, () => ({ name: by, kind: "rule", to: ruleCount?.decided ? ruleAddress(pool, by) : dataOf("pool", pool), pool }), comparisons);
     flow(first, second, comparisons);
     flow(second, third, comparisons);
   }

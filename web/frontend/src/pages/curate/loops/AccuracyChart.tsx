@@ -5,6 +5,7 @@ import type { Schemas } from "../../../api/client";
 import { ChartFigure } from "../../../components/ChartFigure";
 import { count } from "../../../format/count";
 import { percent } from "../../../format/percent";
+import { t } from "../../../i18n";
 
 type Loop = Schemas["LoopHistory"];
 
@@ -20,16 +21,16 @@ export function AccuracyChart({ loop }: { loop: Loop }) {
   if (points.length === 0) return null;
   return (
     <ChartFigure
-      title={`Accuracy of the models of ${loop.name} on gold, 95 % intervals; gold grows with the iterations`}
+      title={t("Accuracy of the models of {{name}} on gold, 95 % intervals; gold grows with the iterations", { name: loop.name })}
       table={
         <Table>
           <Table.Thead>
             <Table.Tr>
-              <Table.Th>Iteration</Table.Th>
-              <Table.Th>Trained on</Table.Th>
-              <Table.Th>Right</Table.Th>
+              <Table.Th>{t("Iteration")}</Table.Th>
+              <Table.Th>{t("Trained on")}</Table.Th>
+              <Table.Th>{t("Right")}</Table.Th>
               <Table.Th>95 %</Table.Th>
-              <Table.Th>Gold pairs</Table.Th>
+              <Table.Th>{t("Gold pairs")}</Table.Th>
             </Table.Tr>
           </Table.Thead>
           <Table.Tbody>
@@ -39,7 +40,7 @@ export function AccuracyChart({ loop }: { loop: Loop }) {
                 <Table.Td>{count(point.trained_on)}</Table.Td>
                 <Table.Td>{percent(point.value)}</Table.Td>
                 <Table.Td>
-                  {percent(point.low)} to {percent(point.high)}
+                  {t("{{low}} to {{high}}", { low: percent(point.low), high: percent(point.high) })}
                 </Table.Td>
                 <Table.Td>{count(point.pairs)}</Table.Td>
               </Table.Tr>
@@ -48,11 +49,11 @@ export function AccuracyChart({ loop }: { loop: Loop }) {
         </Table>
       }
     >
-      <div className="curate-chart" style={{ height: 180 }} role="img" aria-label={points.map((p) => `iteration ${p.iteration}: ${percent(p.value)}`).join(", ")}>
+      <div className="curate-chart" style={{ height: 180 }} role="img" aria-label={points.map((p) => t("iteration {{iteration}}: {{value}}", { iteration: p.iteration, value: percent(p.value) })).join(", ")}>
         <ResponsiveContainer width="100%" height="100%">
           <ScatterChart margin={{ top: 8, right: 16, bottom: 4, left: 0 }} accessibilityLayer={false}>
             <CartesianGrid vertical={false} stroke="var(--assay-border)" />
-            <XAxis type="number" dataKey="iteration" name="Iteration" domain={["dataMin - 0.5", "dataMax + 0.5"]} ticks={points.map(({ iteration }) => iteration)} />
+            <XAxis type="number" dataKey="iteration" name={t("Iteration")} domain={["dataMin - 0.5", "dataMax + 0.5"]} ticks={points.map(({ iteration }) => iteration)} />
             <YAxis type="number" dataKey="value" domain={[0, 1]} ticks={[0, 0.25, 0.5, 0.75, 1]} tickFormatter={(value: number) => percent(value, 0)} width={52} />
             <ReferenceLine y={0.5} stroke="var(--assay-dim)" strokeDasharray="4 3" />
             <Tooltip isAnimationActive={false} content={({ payload }) => <Point point={payload?.[0]?.payload as (typeof points)[number] | undefined} />} />
@@ -70,7 +71,7 @@ function Point({ point }: { point: { iteration: number; value: number; low: numb
   if (point === undefined) return null;
   return (
     <div className="panel" style={{ fontSize: 12 }}>
-      Iteration {point.iteration}: {percent(point.value)} ({percent(point.low)} to {percent(point.high)}) of {count(point.pairs)}
+      {t("Iteration {{iteration}}: {{value}} ({{low}} to {{high}}) of {{pairs}}", { iteration: point.iteration, value: percent(point.value), low: percent(point.low), high: percent(point.high), pairs: count(point.pairs) })}
     </div>
   );
 }

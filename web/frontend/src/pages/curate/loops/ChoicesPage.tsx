@@ -1,11 +1,12 @@
 import { Anchor, Group, Stack, Text, Title } from "@mantine/core";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { Trans } from "react-i18next";
 import { Link, useParams } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Empty } from "../../../components/States";
-import { counted } from "../../../format/count";
 import { figure } from "../../../format/figure";
+import { t } from "../../../i18n";
 import { Loaded } from "../shared/Loaded";
 import { PairCard } from "../shared/PairCard";
 import { Pager } from "../shared/Pager";
@@ -26,21 +27,17 @@ export function ChoicesPage() {
   return (
     <Stack gap="sm">
       <Group gap="xs">
-        <Title order={2}>
-          {loop}, iteration {iteration}
-        </Title>
-        <Anchor component={Link} to="/curate/loops" size="sm">
-          all loops
-        </Anchor>
+        <Title order={2}>{t("{{loop}}, iteration {{iteration}}", { loop, iteration })}</Title>
+        <Anchor component={Link} to="/curate/loops" size="sm">{t("all loops")}</Anchor>
       </Group>
       <Loaded query={query}>
         {(data) =>
           data.total === 0 ? (
-            <Empty title="This iteration has asked about nothing" />
+            <Empty title={t("This iteration has asked about nothing")} />
           ) : (
             <Stack gap="xs">
               <Text size="sm" className="dim">
-                {counted(data.total, "comparison")} in the order they were chosen
+                {t("{{comparisons}} in the order they were chosen", { comparisons: t("{{count}} comparisons", { count: data.total }) })}
               </Text>
               {data.choices.map((choice) => (
                 <PairCard key={choice.pair.comparison_id} pair={choice.pair}>
@@ -59,16 +56,16 @@ export function ChoicesPage() {
 function Why({ choice }: { choice: Schemas["LoopChoice"] }) {
   return (
     <Text size="xs" className="dim">
-      to {choice.route};{" "}
+      {t("to {{route}};", { route: choice.route })}{" "}
       {choice.near === null ? (
-        "part of the seed"
+        t("part of the seed")
       ) : (
         <>
-          {figure(choice.similarity, 2)} similar to{" "}
-          <Anchor component={Link} to={`/data/comparisons/${choice.near}`} size="xs">
-            a gold pair
-          </Anchor>{" "}
-          whose label the model gave p = {figure(choice.p, 2)}
+          <Trans
+            i18nKey={"{{similarity}} similar to <a>a gold pair</a> whose label the model gave p = {{p}}"}
+            values={{ similarity: figure(choice.similarity, 2), p: figure(choice.p, 2) }}
+            components={{ a: <Anchor component={Link} to={`/data/comparisons/${choice.near}`} size="xs" /> }}
+          />
         </>
       )}
     </Text>

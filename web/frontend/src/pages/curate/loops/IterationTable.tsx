@@ -6,6 +6,7 @@ import { Wide } from "../../../components/Wide";
 import { count } from "../../../format/count";
 import { NONE } from "../../../format/none";
 import { percent } from "../../../format/percent";
+import { t } from "../../../i18n";
 
 type Loop = Schemas["LoopHistory"];
 type Iteration = Schemas["LoopIteration"];
@@ -13,21 +14,21 @@ type Iteration = Schemas["LoopIteration"];
 /** What each iteration did: what it trained on, what it looked around, what people and judges made of it. */
 export function IterationTable({ loop }: { loop: Loop }) {
   return (
-    <Wide label={`Iterations of ${loop.name}`}>
+    <Wide label={t("Iterations of {{name}}", { name: loop.name })}>
       <Table>
         <Table.Thead>
           <Table.Tr>
-            <Table.Th>Iteration</Table.Th>
-            <Table.Th ta="right">Trained on</Table.Th>
-            <Table.Th ta="right">Wrong on gold</Table.Th>
-            <Table.Th ta="right">To people</Table.Th>
-            <Table.Th ta="right">Gold</Table.Th>
-            <Table.Th ta="right">Against source</Table.Th>
-            <Table.Th ta="right">Left open</Table.Th>
-            <Table.Th ta="right">To judges</Table.Th>
-            <Table.Th ta="right">Silver</Table.Th>
-            <Table.Th ta="right">Against source</Table.Th>
-            <Table.Th>Steps done</Table.Th>
+            <Table.Th>{t("Iteration")}</Table.Th>
+            <Table.Th ta="right">{t("Trained on")}</Table.Th>
+            <Table.Th ta="right">{t("Wrong on gold")}</Table.Th>
+            <Table.Th ta="right">{t("To people")}</Table.Th>
+            <Table.Th ta="right">{t("Gold")}</Table.Th>
+            <Table.Th ta="right">{t("Against source")}</Table.Th>
+            <Table.Th ta="right">{t("Left open")}</Table.Th>
+            <Table.Th ta="right">{t("To judges")}</Table.Th>
+            <Table.Th ta="right">{t("Silver")}</Table.Th>
+            <Table.Th ta="right">{t("Against source")}</Table.Th>
+            <Table.Th>{t("Steps done")}</Table.Th>
           </Table.Tr>
         </Table.Thead>
         <Table.Tbody>
@@ -46,21 +47,21 @@ function Row({ loop, one }: { loop: Loop; one: Iteration }) {
   return (
     <Table.Tr>
       <Table.Th scope="row" fw={500}>
-        {one.iteration === 0 ? "0, the seed" : one.iteration}
+        {one.iteration === 0 ? t("0, the seed") : one.iteration}
         {chosen > 0 && (
           <>
             {" "}
             <Anchor component={Link} to={`/curate/loops/${encodeURIComponent(loop.name)}/${one.iteration}`} size="xs" fw={400}>
-              what was asked
+              {t("what was asked")}
             </Anchor>
           </>
         )}
       </Table.Th>
       <Table.Td className="curate-number">
-        {one.trained_on == null ? NONE : one.left_out ? `${count(one.trained_on)} of ${count(one.trained_on + one.left_out)}` : count(one.trained_on)}
+        {one.trained_on == null ? NONE : one.left_out ? t("{{trained_on}} of {{all}}", { trained_on: count(one.trained_on), all: count(one.trained_on + one.left_out) }) : count(one.trained_on)}
       </Table.Td>
       <Table.Td className="curate-number">
-        {one.gold_wrong == null ? NONE : `${count(one.gold_wrong)} of ${count(one.gold_predicted)}`}
+        {one.gold_wrong == null ? NONE : t("{{gold_wrong}} of {{gold_predicted}}", { gold_wrong: count(one.gold_wrong), gold_predicted: count(one.gold_predicted) })}
       </Table.Td>
       <Number value={one.people_asked ?? one.for_people} />
       <Number value={one.gold} />

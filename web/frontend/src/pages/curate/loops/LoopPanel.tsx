@@ -2,9 +2,10 @@ import { Anchor, Badge, Group, Stack, Text, Title } from "@mantine/core";
 import { Link } from "react-router";
 
 import type { Schemas } from "../../../api/client";
-import { count, counted } from "../../../format/count";
+import { count } from "../../../format/count";
 import { momentInWords } from "../../../format/moment";
 import { percent } from "../../../format/percent";
+import { t } from "../../../i18n";
 import { cost } from "../shared/figures";
 import { AccuracyChart } from "./AccuracyChart";
 import { IterationTable } from "./IterationTable";
@@ -24,14 +25,15 @@ export function LoopPanel({ loop }: { loop: Loop }) {
           <LoopBadge loop={loop} />
         </Group>
         <Text size="xs" className="dim">
-          begun {momentInWords(loop.created)}, {loop.wanted} iterations asked for
-          {loop.spent > 0 && `, ${cost(loop.spent)} spent on calls`}
+          {t("begun {{created}}, {{iterations}} asked for", {
+            created: momentInWords(loop.created),
+            iterations: t("{{count}} iterations", { count: loop.wanted }),
+          })}
+          {loop.spent > 0 && t(", {{spent}} spent on calls", { spent: cost(loop.spent) })}
           {loop.last_run !== null && (
             <>
               {", "}
-              <Anchor component={Link} to={`/runs/${loop.last_run}`} size="xs">
-                last run
-              </Anchor>
+              <Anchor component={Link} to={`/runs/${loop.last_run}`} size="xs">{t("last run")}</Anchor>
             </>
           )}
         </Text>
@@ -39,17 +41,13 @@ export function LoopPanel({ loop }: { loop: Loop }) {
       <Stack gap="sm">
         {(loop.waiting ?? loop.stopped ?? loop.last_error) !== null && (
           <Text size="sm">
-            {loop.waiting !== null ? `Waiting for people: ${loop.waiting}` : (loop.stopped ?? loop.last_error)}
+            {loop.waiting !== null ? t("Waiting for people: {{waiting}}", { waiting: loop.waiting }) : (loop.stopped ?? loop.last_error)}
             {loop.waiting !== null && (
               <>
                 {". "}
-                <Anchor component={Link} to="/annotate" size="sm">
-                  Annotate
-                </Anchor>
-                {", then go on under "}
-                <Anchor component={Link} to="/curate/stages" size="sm">
-                  Stages
-                </Anchor>
+                <Anchor component={Link} to="/annotate" size="sm">{t("Annotate")}</Anchor>
+                {t(", then go on under ")}
+                <Anchor component={Link} to="/curate/stages" size="sm">{t("Stages")}</Anchor>
                 .
               </>
             )}
@@ -59,11 +57,12 @@ export function LoopPanel({ loop }: { loop: Loop }) {
         <AccuracyChart loop={loop} />
         {best !== undefined && (
           <Text size="sm" className="dim">
-            Published: the model of iteration {best.iteration}
-            {loop.model_name !== null && ` as ${loop.model_name}`}, trained on {counted(best.trained_on, "pair")}
-            {best.left_out != null && best.left_out > 0 && ` (${count(best.left_out)} left out as too long)`}
+            {t("Published: the model of iteration {{iteration}}", { iteration: best.iteration })}
+            {loop.model_name !== null && t(" as {{model_name}}", { model_name: loop.model_name })}
+            {t(", trained on {{pairs}}", { pairs: t("{{count}} pairs", { count: best.trained_on }) })}
+            {best.left_out != null && best.left_out > 0 && t(" ({{left_out}} left out as too long)", { left_out: count(best.left_out) })}
             {best.gold_accuracy !== null &&
-              `; right on ${percent(best.gold_accuracy.value)} of the ${count(best.gold_accuracy.pairs)} gold pairs at the end`}
+              t("; right on {{value}} of the {{pairs}} gold pairs at the end", { value: percent(best.gold_accuracy.value), pairs: count(best.gold_accuracy.pairs) })}
             .
           </Text>
         )}
@@ -79,7 +78,7 @@ function LoopBadge({ loop }: { loop: Loop }) {
       : loop.last_status === "running"
         ? ["blue", "running"]
         : loop.waiting !== null
-          ? ["yellow", "waiting for people"]
+          ? ["yellow", t("waiting for people")]
           : loop.last_status === "failed"
             ? ["red", "failed"]
             : ["gray", "paused"];

@@ -1,9 +1,11 @@
 import { Anchor, Code, Stack } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
+import { Trans } from "react-i18next";
 import { Link } from "react-router";
 
 import { api, body } from "../../../api/client";
 import { Empty } from "../../../components/States";
+import { t } from "../../../i18n";
 import { Loaded } from "../shared/Loaded";
 import { LoopPanel } from "./LoopPanel";
 
@@ -14,9 +16,11 @@ export function LoopsPage() {
     <Loaded query={query}>
       {({ loops }) =>
         loops.length === 0 ? (
-          <Empty title="No loop has begun">
-            Describe one and begin it under <Anchor component={Link} to="/curate/stages">Stages</Anchor>, or{" "}
-            <Code>assay curate stage1 --example &gt; loop.yaml</Code>
+          <Empty title={t("No loop has begun")}>
+            <Trans
+              i18nKey="Describe one and begin it under <a>Stages</a>, or <code>assay curate stage1 --example > loop.yaml</code>"
+              components={{ a: <Anchor component={Link} to="/curate/stages" />, code: <Code /> }}
+            />
           </Empty>
         ) : (
           <Stack gap="sm">

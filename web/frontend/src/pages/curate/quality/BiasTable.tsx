@@ -2,6 +2,7 @@ import { Table, Text, Title } from "@mantine/core";
 
 import type { Schemas } from "../../../api/client";
 import { Wide } from "../../../components/Wide";
+import { t } from "../../../i18n";
 import { ShareBar } from "../shared/ShareBar";
 import { KindBadge } from "./KindBadge";
 
@@ -12,24 +13,22 @@ export function BiasTable({ annotators }: { annotators: Annotator[] }) {
   const measured = annotators.filter((one) => one.first_shown.share !== null);
   return (
     <div className="panel">
-      <Title order={2} mb={4}>
-        Position bias
-      </Title>
+      <Title order={2} mb={4}>{t("Position bias")}</Title>
       {measured.length === 0 ? (
         <Text size="sm" className="dim">
-          No preference has a known order of showing: neither sources nor reward models see one.
+          {t("No preference has a known order of showing: neither sources nor reward models see one.")}
         </Text>
       ) : (
         <>
-          <Wide label="Position bias">
+          <Wide label={t("Position bias")}>
             <Table highlightOnHover>
               <Table.Thead>
                 <Table.Tr>
-                  <Table.Th>Who</Table.Th>
-                  <Table.Th>Kind</Table.Th>
-                  <Table.Th>Preferred what was shown first</Table.Th>
+                  <Table.Th>{t("Who")}</Table.Th>
+                  <Table.Th>{t("Kind")}</Table.Th>
+                  <Table.Th>{t("Preferred what was shown first")}</Table.Th>
                   <Table.Th />
-                  <Table.Th>Same answer in both orders</Table.Th>
+                  <Table.Th>{t("Same answer in both orders")}</Table.Th>
                 </Table.Tr>
               </Table.Thead>
               <Table.Tbody>
@@ -54,7 +53,7 @@ export function BiasTable({ annotators }: { annotators: Annotator[] }) {
             </Table>
           </Wide>
           <Text size="xs" className="dim">
-            Without bias one half, the dashed line. A bias is said where the 95 % interval leaves it out.
+            {t("Without bias one half, the dashed line. A bias is said where the 95 % interval leaves it out.")}
           </Text>
         </>
       )}
@@ -64,7 +63,7 @@ export function BiasTable({ annotators }: { annotators: Annotator[] }) {
 
 function verdict({ first_shown: { low, high } }: Annotator): string {
   if (low === null || high === null) return "";
-  if (low > 0.5) return "prefers the first";
-  if (high < 0.5) return "prefers the second";
-  return "no bias seen";
+  if (low > 0.5) return t("prefers the first");
+  if (high < 0.5) return t("prefers the second");
+  return t("no bias seen");
 }

@@ -5,6 +5,7 @@ import { Wide } from "../../../components/Wide";
 import { count } from "../../../format/count";
 import { duration } from "../../../format/duration";
 import { NONE } from "../../../format/none";
+import { t } from "../../../i18n";
 import { cost } from "../shared/figures";
 import { ShareBar } from "../shared/ShareBar";
 import { KindBadge } from "./KindBadge";
@@ -15,22 +16,20 @@ type Annotator = Schemas["AnnotatorFigures"];
 export function GoldTable({ annotators }: { annotators: Annotator[] }) {
   return (
     <div className="panel">
-      <Title order={2} mb={4}>
-        Against gold
-      </Title>
-      <Wide label="Against gold">
+      <Title order={2} mb={4}>{t("Against gold")}</Title>
+      <Wide label={t("Against gold")}>
         <Table highlightOnHover horizontalSpacing={6}>
           <Table.Thead>
             <Table.Tr>
-              <Table.Th>Who</Table.Th>
-              <Table.Th>Kind</Table.Th>
-              <Table.Th>Right on gold</Table.Th>
-              <Table.Th ta="right">Opinions</Table.Th>
-              <Table.Th ta="right">Ties</Table.Th>
-              <Table.Th ta="right">Skips</Table.Th>
-              <Table.Th ta="right">Time</Table.Th>
-              <Table.Th ta="right">Cost</Table.Th>
-              <Table.Th>No answer</Table.Th>
+              <Table.Th>{t("Who")}</Table.Th>
+              <Table.Th>{t("Kind")}</Table.Th>
+              <Table.Th>{t("Right on gold")}</Table.Th>
+              <Table.Th ta="right">{t("Opinions")}</Table.Th>
+              <Table.Th ta="right">{t("Ties")}</Table.Th>
+              <Table.Th ta="right">{t("Skips")}</Table.Th>
+              <Table.Th ta="right">{t("Time")}</Table.Th>
+              <Table.Th ta="right">{t("Cost")}</Table.Th>
+              <Table.Th>{t("No answer")}</Table.Th>
             </Table.Tr>
           </Table.Thead>
           <Table.Tbody>
@@ -49,7 +48,7 @@ export function GoldTable({ annotators }: { annotators: Annotator[] }) {
                 <Table.Td className="curate-number">{count(one.ties)}</Table.Td>
                 <Table.Td className="curate-number">{count(one.skips)}</Table.Td>
                 <Table.Td className="curate-number">{duration(one.seconds)}</Table.Td>
-                <Table.Td className="curate-number">{one.calls === 0 ? NONE : one.cost === null ? "no prices" : cost(one.cost)}</Table.Td>
+                <Table.Td className="curate-number">{one.calls === 0 ? NONE : one.cost === null ? t("no prices") : cost(one.cost)}</Table.Td>
                 <Table.Td maw={300} miw={90} style={{ whiteSpace: "normal" }}>
                   <Text size="xs">{one.failures.map((f) => `${count(f.attempts)} ${f.outcome.replaceAll("_", " ")}`).join(", ")}</Text>
                 </Table.Td>
@@ -59,8 +58,7 @@ export function GoldTable({ annotators }: { annotators: Annotator[] }) {
         </Table>
       </Wide>
       <Text size="xs" className="dim">
-        Right on gold: of comparisons where both prefer a side, with a 95 % interval. What an annotator&apos;s own votes made gold is not
-        counted for it. Time: median of an answer. No answer: attempts at a language model that failed.
+        {t("Right on gold: of comparisons where both prefer a side, with a 95 % interval. What an annotator's own votes made gold is not counted for it. Time: median of an answer. No answer: attempts at a language model that failed.")}
       </Text>
     </div>
   );

@@ -3,6 +3,7 @@ import { Table, Text, Title } from "@mantine/core";
 import type { Schemas } from "../../../api/client";
 import { Wide } from "../../../components/Wide";
 import { count } from "../../../format/count";
+import { t } from "../../../i18n";
 import { ShareBar } from "../shared/ShareBar";
 
 /** How people do in their queues; nothing where nobody has voted in one. */
@@ -11,18 +12,16 @@ export function PeopleTable({ annotators }: { annotators: Schemas["AnnotatorFigu
   if (people.length === 0) return null;
   return (
     <div className="panel">
-      <Title order={2} mb={4}>
-        People in their queues
-      </Title>
-      <Wide label="People in their queues">
+      <Title order={2} mb={4}>{t("People in their queues")}</Title>
+      <Wide label={t("People in their queues")}>
         <Table highlightOnHover>
           <Table.Thead>
             <Table.Tr>
-              <Table.Th>Who</Table.Th>
-              <Table.Th>Right on gold checks</Table.Th>
-              <Table.Th>As most of the others</Table.Th>
-              <Table.Th ta="right">Votes</Table.Th>
-              <Table.Th>Look at</Table.Th>
+              <Table.Th>{t("Who")}</Table.Th>
+              <Table.Th>{t("Right on gold checks")}</Table.Th>
+              <Table.Th>{t("As most of the others")}</Table.Th>
+              <Table.Th ta="right">{t("Votes")}</Table.Th>
+              <Table.Th>{t("Look at")}</Table.Th>
             </Table.Tr>
           </Table.Thead>
           <Table.Tbody>
@@ -47,7 +46,7 @@ export function PeopleTable({ annotators }: { annotators: Schemas["AnnotatorFigu
         </Table>
       </Wide>
       <Text size="xs" className="dim">
-        What to look at is a reason to talk to somebody, not a verdict: no vote is dropped for it.
+        {t("What to look at is a reason to talk to somebody, not a verdict: no vote is dropped for it.")}
       </Text>
     </div>
   );

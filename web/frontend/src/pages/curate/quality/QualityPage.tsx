@@ -1,10 +1,12 @@
 import { Code, Stack, Table, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
+import { Trans } from "react-i18next";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Empty } from "../../../components/States";
 import { Wide } from "../../../components/Wide";
 import { figure } from "../../../format/figure";
+import { t } from "../../../i18n";
 import { Loaded } from "../shared/Loaded";
 import { ShareBar } from "../shared/ShareBar";
 import { BiasTable } from "./BiasTable";
@@ -18,9 +20,11 @@ export function QualityPage() {
     <Loaded query={query}>
       {(data) =>
         data.annotators.length === 0 ? (
-          <Empty title="Nobody has said anything yet">
-            Judges answer with <Code>assay judge run</Code>, people in a queue under Annotate; gold comes from people, or from{" "}
-            <Code>assay curate verify</Code>.
+          <Empty title={t("Nobody has said anything yet")}>
+            <Trans
+              i18nKey="Judges answer with <code>assay judge run</code>, people in a queue under Annotate; gold comes from people, or from <code2>assay curate verify</code2>."
+              components={{ code: <Code />, code2: <Code /> }}
+            />
           </Empty>
         ) : (
           <Stack gap="sm">
@@ -38,17 +42,15 @@ export function QualityPage() {
 function Agreements({ agreements }: { agreements: Schemas["JudgesAgreement"][] }) {
   return (
     <div className="panel">
-      <Title order={2} mb={4}>
-        Judges against each other
-      </Title>
-      <Wide label="Judges against each other">
+      <Title order={2} mb={4}>{t("Judges against each other")}</Title>
+      <Wide label={t("Judges against each other")}>
         <Table>
           <Table.Thead>
             <Table.Tr>
-              <Table.Th>One</Table.Th>
-              <Table.Th>Other</Table.Th>
-              <Table.Th>Same side</Table.Th>
-              <Table.Th ta="right">Cohen&apos;s kappa</Table.Th>
+              <Table.Th>{t("One")}</Table.Th>
+              <Table.Th>{t("Other")}</Table.Th>
+              <Table.Th>{t("Same side")}</Table.Th>
+              <Table.Th ta="right">{t("Cohen's kappa")}</Table.Th>
             </Table.Tr>
           </Table.Thead>
           <Table.Tbody>
@@ -65,9 +67,7 @@ function Agreements({ agreements }: { agreements: Schemas["JudgesAgreement"][] }
           </Table.Tbody>
         </Table>
       </Wide>
-      <Text size="xs" className="dim">
-        Over comparisons on which both prefer a side.
-      </Text>
+      <Text size="xs" className="dim">{t("Over comparisons on which both prefer a side.")}</Text>
     </div>
   );
 }

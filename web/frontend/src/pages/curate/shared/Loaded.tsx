@@ -5,6 +5,7 @@ import { useEffect, useState, type ReactNode } from "react";
 
 import { Problem } from "../../../api/problems";
 import { Failure, Waiting } from "../../../components/States";
+import { t } from "../../../i18n";
 
 /**
  * What a query brought. A stage holds the store for moments: then that is said, the query tries again by itself, and
@@ -32,10 +33,10 @@ function SlowWaiting() {
   }, []);
   return (
     <>
-      <Waiting what="Looking through the store" />
+      <Waiting what={t("Looking through the store")} />
       {long && (
         <Text size="sm" className="dim" ta="center">
-          Looking through the whole store. With many comparisons this takes some seconds, and again after something has changed.
+          {t("Looking through the whole store. With many comparisons this takes some seconds, and again after something has changed.")}
         </Text>
       )}
     </>
@@ -46,7 +47,7 @@ function Held({ problem }: { problem: Error }) {
   if (!(problem instanceof Problem) || !problem.passing) return <Failure error={problem} />;
   return (
     <Alert color="yellow" icon={<IconClockPause size={18} />} role="status" py={6}>
-      {problem.message}. Shown is what was loaded before; trying again by itself.
+      {t("{{message}}. Shown is what was loaded before; trying again by itself.", { message: problem.message })}
     </Alert>
   );
 }

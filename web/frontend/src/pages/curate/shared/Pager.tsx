@@ -1,6 +1,7 @@
 import { Button, Group, Text } from "@mantine/core";
 
 import { count } from "../../../format/count";
+import { t } from "../../../i18n";
 
 
 /** Which of many are shown, and the ones before and after. `page`: from 0. */
@@ -8,15 +9,13 @@ export function Pager({ page, size, total, onPage }: { page: number; size: numbe
   if (total <= size && page === 0) return null;
   const first = page * size;
   return (
-    <Group gap="xs" component="nav" aria-label="Pages">
-      <Button variant="default" disabled={page === 0} onClick={() => onPage(page - 1)}>
-        Before
-      </Button>
+    <Group gap="xs" component="nav" aria-label={t("Pages")}>
+      <Button variant="default" disabled={page === 0} onClick={() => onPage(page - 1)}>{t("Before")}</Button>
       <Text size="sm" className="dim">
-        {first < total ? `${count(first + 1)} to ${count(Math.min(first + size, total))} of ${count(total)}` : `${count(total)} in all`}
+        {first < total ? t("{{first}} to {{min}} of {{total}}", { first: count(first + 1), min: count(Math.min(first + size, total)), total: count(total) }) : t("{{total}} in all", { total: count(total) })}
       </Text>
       <Button variant="default" disabled={first + size >= total} onClick={() => onPage(page + 1)}>
-        After
+        {t("After")}
       </Button>
     </Group>
   );

@@ -8,6 +8,7 @@ import type { Schemas } from "../../../api/client";
 import { PoolBadge } from "../../../components/PoolBadge";
 import { clipped } from "../../../format/clipped";
 import { count } from "../../../format/count";
+import { t } from "../../../i18n";
 import { Clip } from "./Clip";
 
 type Pair = Schemas["ShownPair"];
@@ -25,14 +26,14 @@ export function PairCard({ pair, children, open = false }: { pair: Pair; childre
           <Group gap={6} wrap="nowrap" align="start">
             <Mark size={16} aria-hidden style={{ flexShrink: 0, marginTop: 2 }} />
             <Text size="sm" fw={500} style={{ overflowWrap: "anywhere" }}>
-              {clipped(last.replace(/\s+/g, " "), 180) || "(a prompt without text)"}
+              {clipped(last.replace(/\s+/g, " "), 180) || t("(a prompt without text)")}
             </Text>
           </Group>
         </UnstyledButton>
         <Group gap={6} wrap="nowrap">
           <PoolBadge pool={pair.pool} />
           <Anchor component={Link} to={`/data/comparisons/${pair.comparison_id}`} size="xs" style={{ whiteSpace: "nowrap" }}>
-            all of it
+            {t("all of it")}
           </Anchor>
         </Group>
       </Group>
@@ -47,7 +48,7 @@ export function PairCard({ pair, children, open = false }: { pair: Pair; childre
 function Texts({ pair }: { pair: Pair }) {
   return (
     <Stack gap="xs" mt="xs">
-      <Clip className="curate-side" label="Prompt">
+      <Clip className="curate-side" label={t("Prompt")}>
         {pair.prompt.map((turn, index) => (
           <div key={index}>
             <Text size="xs" fw={600} className="dim">
@@ -66,16 +67,16 @@ function Texts({ pair }: { pair: Pair }) {
 }
 
 function Side({ side, pair, text, characters }: { side: "A" | "B"; pair: Pair; text: string; characters: number }) {
-  const labels = [pair.label === side ? "label in force" : "", pair.source_label === side ? "source's label" : ""].filter(Boolean);
+  const labels = [pair.label === side ? t("label in force") : "", pair.source_label === side ? t("source's label") : ""].filter(Boolean);
   return (
     <div className="curate-side" data-chosen={pair.label === side}>
       <Text size="xs" fw={600} className="dim">
         {side}
         {labels.length > 0 && `: ${labels.join(", ")}`}
       </Text>
-      <Clip label={`Response ${side}`}>
+      <Clip label={t("Response {{side}}", { side })}>
         {text}
-        {characters > text.length && <Text size="xs" className="dim">{`… ${count(characters)} characters in all`}</Text>}
+        {characters > text.length && <Text size="xs" className="dim">{t("… {{characters}} characters in all", { characters: count(characters) })}</Text>}
       </Clip>
     </div>
   );

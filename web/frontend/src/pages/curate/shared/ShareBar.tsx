@@ -4,6 +4,7 @@ import type { Schemas } from "../../../api/client";
 import { count } from "../../../format/count";
 import { NONE } from "../../../format/none";
 import { percent } from "../../../format/percent";
+import { t } from "../../../i18n";
 
 type Share = Schemas["CountedShare"];
 
@@ -40,7 +41,7 @@ export function ShareBar({ share, reference, fault }: ShareBarProps) {
       <span style={{ whiteSpace: "nowrap" }}>
         <b>{percent(share.share)}</b>{" "}
         <Text span size="xs" className="dim">
-          {percent(low, 0)} to {percent(high, 0)}, of {count(share.of)}
+          {t("{{low}} to {{high}}, of {{of}}", { low: percent(low, 0), high: percent(high, 0), of: count(share.of) })}
         </Text>
       </span>
     </span>

@@ -1,5 +1,6 @@
 import { Checkbox, MultiSelect, NumberInput, SimpleGrid, TagsInput } from "@mantine/core";
 
+import { t } from "../../../i18n";
 import { useSettings, type Change } from "./useSettings";
 import type { Options } from "./useStages";
 
@@ -15,16 +16,16 @@ export function ConsistencyFields({ options, onChange }: { options: Options; onC
     <SimpleGrid cols={{ base: 1, xs: 2, md: 3 }} spacing="sm">
       <TagsInput
         size="xs"
-        label="Reward models"
-        description="Of the workspace, or of the hub: owner/name"
+        label={t("Reward models")}
+        description={t("Of the workspace, or of the hub: owner/name")}
         required
         data={options.models}
         value={settings.models}
         onChange={(models) => change({ models })}
       />
       <NumberInput
-        label="Keep a label"
-        description="that every model gives at least this p"
+        label={t("Keep a label")}
+        description={t("that every model gives at least this p")}
         min={0}
         max={1}
         step={0.05}
@@ -32,8 +33,8 @@ export function ConsistencyFields({ options, onChange }: { options: Options; onC
         onChange={(value) => change({ keep_above: probability(value) })}
       />
       <NumberInput
-        label="Flip it (0: never)"
-        description="where every model gives it at most this p"
+        label={t("Flip it (0: never)")}
+        description={t("where every model gives it at most this p")}
         min={0}
         max={1}
         step={0.05}
@@ -41,14 +42,14 @@ export function ConsistencyFields({ options, onChange }: { options: Options; onC
         onChange={(value) => change({ flip_below: probability(value) })}
       />
       <MultiSelect
-        label="Sources (none: all of them)"
+        label={t("Sources (none: all of them)")}
         data={options.sources}
         value={settings.sources ?? []}
         onChange={(sources) => change({ sources })}
       />
       <Checkbox
         size="xs"
-        label="Dry run: say what would be decided"
+        label={t("Dry run: say what would be decided")}
         checked={settings.dry_run ?? false}
         onChange={(event) => change({ dry_run: event.currentTarget.checked })}
         style={{ alignSelf: "end" }}

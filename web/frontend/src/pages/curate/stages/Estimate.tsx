@@ -1,8 +1,10 @@
 import { Alert, Stack, Table, Text } from "@mantine/core";
+import { Trans } from "react-i18next";
 
 import type { Schemas } from "../../../api/client";
 import { Wide } from "../../../components/Wide";
-import { count, counted } from "../../../format/count";
+import { count } from "../../../format/count";
+import { t } from "../../../i18n";
 import { cost } from "../shared/figures";
 
 type Found = Schemas["EstimateReply"];
@@ -14,26 +16,33 @@ export function Estimate({ estimate }: { estimate: Found }) {
   return (
     <Stack gap="xs">
       <Text size="sm">
-        It looks at <b>{counted(estimate.comparisons, "comparison")}</b>
-        {asks ? "." : " and asks nobody: it costs time alone."}
+        <Trans
+          i18nKey="It looks at <b>{{comparisons}}</b>"
+          values={{ comparisons: t("{{count}} comparisons", { count: estimate.comparisons }) }}
+          components={{ b: <b /> }}
+        />
+        {asks ? "." : t(" and asks nobody: it costs time alone.")}
       </Text>
       {estimate.people > 0 && (
         <Text size="sm">
-          People will be asked about {estimate.known ? "" : "at most "}
-          <b>{counted(estimate.people, "comparison")}</b>.
+          <Trans
+            i18nKey={estimate.known ? "People will be asked about <b>{{comparisons}}</b>." : "People will be asked about at most <b>{{comparisons}}</b>."}
+            values={{ comparisons: t("{{count}} comparisons", { count: estimate.people }) }}
+            components={{ b: <b /> }}
+          />
         </Text>
       )}
       {estimate.judges.length > 0 && (
         <>
-          <Wide label="What judges would be asked">
+          <Wide label={t("What judges would be asked")}>
             <Table>
               <Table.Thead>
                 <Table.Tr>
-                  <Table.Th>Judge</Table.Th>
-                  <Table.Th ta="right">Questions</Table.Th>
-                  <Table.Th ta="right">Calls</Table.Th>
-                  <Table.Th ta="right">Tokens</Table.Th>
-                  <Table.Th ta="right">Cost</Table.Th>
+                  <Table.Th>{t("Judge")}</Table.Th>
+                  <Table.Th ta="right">{t("Questions")}</Table.Th>
+                  <Table.Th ta="right">{t("Calls")}</Table.Th>
+                  <Table.Th ta="right">{t("Tokens")}</Table.Th>
+                  <Table.Th ta="right">{t("Cost")}</Table.Th>
                 </Table.Tr>
               </Table.Thead>
               <Table.Tbody>
@@ -52,7 +61,7 @@ export function Estimate({ estimate }: { estimate: Found }) {
                   </Table.Tr>
                 ))}
                 <Table.Tr fw={600}>
-                  <Table.Th scope="row">In all</Table.Th>
+                  <Table.Th scope="row">{t("In all")}</Table.Th>
                   <Table.Td />
                   <Table.Td className="curate-number">{count(estimate.calls)}</Table.Td>
                   <Table.Td className="curate-number">{count(estimate.tokens)}</Table.Td>
@@ -63,22 +72,22 @@ export function Estimate({ estimate }: { estimate: Found }) {
           </Wide>
           <Text size="xs" className="dim">
             {estimate.known
-              ? "Of the questions that are known; tokens as earlier calls of the model show, or as is typical where there are none."
-              : "At most: what later iterations ask is bounded by the settings, and its length taken from a sample of the pool."}{" "}
-            Retries are not counted
-            {estimate.not_counted.length > 0 && `, nor ${estimate.not_counted.join("; ")}`}.
+              ? t("Of the questions that are known; tokens as earlier calls of the model show, or as is typical where there are none.")
+              : t("At most: what later iterations ask is bounded by the settings, and its length taken from a sample of the pool.")}{" "}
+            {t("Retries are not counted")}
+            {estimate.not_counted.length > 0 && t(", nor {{not_counted}}", { not_counted: estimate.not_counted.join("; ") })}.
           </Text>
         </>
       )}
       {(estimate.budget !== null || estimate.spent > 0) && (
         <Text size="sm">
-          {cost(estimate.spent)} spent so far
-          {estimate.budget !== null && ` of a budget of ${cost(estimate.budget)}`}.
+          {t("{{spent}} spent so far", { spent: cost(estimate.spent) })}
+          {estimate.budget !== null && t(" of a budget of {{budget}}", { budget: cost(estimate.budget) })}.
         </Text>
       )}
       {over && (
         <Alert color="yellow" py={6}>
-          The budget may stop it before its end; it goes on from there once the budget is raised.
+          {t("The budget may stop it before its end; it goes on from there once the budget is raised.")}
         </Alert>
       )}
     </Stack>

@@ -1,5 +1,6 @@
 import { Checkbox, Group, MultiSelect, NumberInput, Select } from "@mantine/core";
 
+import { t } from "../../../i18n";
 import { useSettings, type Change } from "./useSettings";
 import type { Options } from "./useStages";
 
@@ -24,7 +25,7 @@ export function CleanFields({ options, onChange }: Fields) {
   return (
     <Group gap="sm" align="end">
       <NumberInput
-        label="Longest response, characters (0: no limit)"
+        label={t("Longest response, characters (0: no limit)")}
         min={characters.min}
         max={characters.max}
         allowDecimal={false}
@@ -33,7 +34,7 @@ export function CleanFields({ options, onChange }: Fields) {
       />
       <Checkbox
         size="xs"
-        label="Discard texts with control characters"
+        label={t("Discard texts with control characters")}
         checked={settings.control_characters}
         onChange={(event) => change({ control_characters: event.currentTarget.checked })}
       />
@@ -59,7 +60,7 @@ export function NearDuplicateFields({ options, onChange }: Fields) {
   return (
     <Group gap="sm" align="end">
       <NumberInput
-        label="Least similarity"
+        label={t("Least similarity")}
         w={120}
         min={threshold.min}
         max={threshold.max}
@@ -68,7 +69,7 @@ export function NearDuplicateFields({ options, onChange }: Fields) {
         onChange={(value) => change({ threshold: threshold.clamped(value) })}
       />
       <NumberInput
-        label="Words of a shingle"
+        label={t("Words of a shingle")}
         w={140}
         min={shingle.min}
         max={shingle.max}
@@ -77,11 +78,11 @@ export function NearDuplicateFields({ options, onChange }: Fields) {
         onChange={(value) => change({ shingle: shingle.clamped(value) })}
       />
       <Select
-        label="Of"
+        label={t("Of")}
         w={260}
         data={[
-          { value: "pair", label: "pairs: prompt and both responses" },
-          { value: "prompt", label: "prompts alone" },
+          { value: "pair", label: t("pairs: prompt and both responses") },
+          { value: "prompt", label: t("prompts alone") },
         ]}
         value={settings.over}
         onChange={(value) => value !== null && change({ over: value as "pair" | "prompt" })}
@@ -89,7 +90,7 @@ export function NearDuplicateFields({ options, onChange }: Fields) {
       />
       <Checkbox
         size="xs"
-        label="Discard all but the kept of each cluster"
+        label={t("Discard all but the kept of each cluster")}
         checked={settings.discard}
         onChange={(event) => change({ discard: event.currentTarget.checked })}
       />
@@ -117,14 +118,14 @@ export function DecontaminateFields({ options, onChange }: Fields) {
   return (
     <Group gap="sm" align="end">
       <MultiSelect
-        label="Benchmarks (none: all of them)"
+        label={t("Benchmarks (none: all of them)")}
         w={280}
         data={options.benchmarks}
         value={settings.benchmarks ?? []}
         onChange={(benchmarks) => change({ benchmarks })}
       />
       <NumberInput
-        label="Units in common"
+        label={t("Units in common")}
         w={130}
         min={ngram.min}
         max={ngram.max}
@@ -133,7 +134,7 @@ export function DecontaminateFields({ options, onChange }: Fields) {
         onChange={(value) => change({ ngram: ngram.clamped(value) })}
       />
       <Select
-        label="Units"
+        label={t("Units")}
         w={130}
         data={["word", "character"]}
         value={settings.unit}
@@ -142,19 +143,19 @@ export function DecontaminateFields({ options, onChange }: Fields) {
       />
       <Checkbox
         size="xs"
-        label="Responses, too"
+        label={t("Responses, too")}
         checked={settings.responses}
         onChange={(event) => change({ responses: event.currentTarget.checked })}
       />
       <Checkbox
         size="xs"
-        label="Paraphrases, too (embeddings; slow)"
+        label={t("Paraphrases, too (embeddings; slow)")}
         checked={settings.encoder !== ""}
         onChange={(event) => change({ encoder: event.currentTarget.checked ? "minilm" : "" })}
       />
       <Checkbox
         size="xs"
-        label="Discard what overlaps"
+        label={t("Discard what overlaps")}
         checked={settings.discard ?? true}
         onChange={(event) => change({ discard: event.currentTarget.checked })}
       />
@@ -167,7 +168,7 @@ export function VerifyFields({ options, onChange }: Fields) {
   return (
     <Group gap="sm" align="end">
       <NumberInput
-        label="Share of the prompts"
+        label={t("Share of the prompts")}
         w={150}
         min={0}
         max={1}
@@ -176,7 +177,7 @@ export function VerifyFields({ options, onChange }: Fields) {
         onChange={(value) => change({ share: Math.min(1, Math.max(0, Number(value))) })}
       />
       <MultiSelect
-        label="Sources (none: all of them)"
+        label={t("Sources (none: all of them)")}
         w={320}
         data={options.sources}
         value={settings.sources ?? []}

@@ -1,5 +1,8 @@
 import { Code, MultiSelect, NumberInput, Select, SimpleGrid, Text } from "@mantine/core";
+import { Trans } from "react-i18next";
 
+import { poolChoices } from "../../../components/PoolBadge";
+import { t } from "../../../i18n";
 import { useSettings, type Change, type Of } from "./useSettings";
 import type { Options } from "./useStages";
 
@@ -16,40 +19,42 @@ export function JudgeFields({ options, onChange }: { options: Options; onChange:
   if (options.judge_files.length === 0)
     return (
       <Text size="sm">
-        No judges are described in this workspace yet. Put a YAML file with a list <Code>judges</Code> into its folder{" "}
-        <Code>loops</Code>, for example <Code>{"judges: [{kind: local, model: smollm2}]"}</Code>
+        <Trans
+          i18nKey={"No judges are described in this workspace yet. Put a YAML file with a list <code>judges</code> into its folder <code2>loops</code2>, for example <code3>judges: [{kind: local, model: smollm2}]</code3>"}
+          components={{ code: <Code />, code2: <Code />, code3: <Code /> }}
+        />
       </Text>
     );
   return (
     <SimpleGrid cols={{ base: 1, xs: 2, md: 3 }} spacing="sm">
       <Select
-        label="Judges"
+        label={t("Judges")}
         data={options.judge_files}
         value={settings.judges}
         onChange={(judges) => judges !== null && change({ judges })}
         allowDeselect={false}
       />
       <NumberInput
-        label="At most so many comparisons (empty: all)"
+        label={t("At most so many comparisons (empty: all)")}
         min={1}
         allowDecimal={false}
         value={settings.limit ?? ""}
         onChange={(value) => change({ limit: value === "" ? null : Math.max(1, Number(value)) })}
       />
       <NumberInput
-        label="Budget (empty: none)"
+        label={t("Budget (empty: none)")}
         min={0}
         value={settings.max_cost ?? ""}
         onChange={(value) => change({ max_cost: value === "" ? null : Number(value) })}
       />
       <MultiSelect
-        label="Pools (none: all but discarded and pending)"
-        data={POOLS}
+        label={t("Pools (none: all but discarded and pending)")}
+        data={poolChoices(POOLS)}
         value={settings.pools ?? []}
         onChange={(pools) => change({ pools: pools as Pools })}
       />
       <MultiSelect
-        label="Sources (none: all of them)"
+        label={t("Sources (none: all of them)")}
         data={options.sources}
         value={settings.sources ?? []}
         onChange={(sources) => change({ sources })}

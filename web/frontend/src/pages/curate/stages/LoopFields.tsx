@@ -1,7 +1,9 @@
 import { Alert, Button, Code, Select, Stack, Text } from "@mantine/core";
 import { useDisclosure } from "@mantine/hooks";
 import { useEffect, useState } from "react";
+import { Trans } from "react-i18next";
 
+import { t } from "../../../i18n";
 import { NewLoopDialog } from "./NewLoopDialog";
 import type { Options, Settings } from "./useStages";
 
@@ -18,7 +20,7 @@ export function LoopFields({ options, onChange }: { options: Options; onChange: 
       <Stack gap={6} align="start">
         {options.loops.length > broken.length ? (
           <Select
-            label="Loop"
+            label={t("Loop")}
             w={360}
             maw="100%"
             data={options.loops
@@ -33,17 +35,17 @@ export function LoopFields({ options, onChange }: { options: Options; onChange: 
           />
         ) : (
           <Text size="sm">
-            No loop is described in this workspace yet. Describe one here, or put a file into its folder <Code>loops</Code>:{" "}
-            <Code>assay curate stage1 --example &gt; loops/first.yaml</Code>
+            <Trans
+              i18nKey="No loop is described in this workspace yet. Describe one here, or put a file into its folder <code>loops</code>: <code2>assay curate stage1 --example > loops/first.yaml</code2>"
+              components={{ code: <Code />, code2: <Code /> }}
+            />
           </Text>
         )}
-        <Button variant="default" onClick={open}>
-          Describe a new loop
-        </Button>
+        <Button variant="default" onClick={open}>{t("Describe a new loop")}</Button>
       </Stack>
       {broken.map((one) => (
         <Alert key={one.file} color="yellow" py={6}>
-          {one.file} cannot be run: {one.problem}
+          {t("{{file}} cannot be run: {{problem}}", { file: one.file, problem: one.problem })}
         </Alert>
       ))}
       {opened && (

@@ -4,6 +4,7 @@ import { useState, type FormEvent } from "react";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Failure } from "../../../components/States";
+import { t } from "../../../i18n";
 import type { Options } from "./useStages";
 
 type NewLoop = Schemas["NewLoop"];
@@ -43,57 +44,55 @@ export function NewLoopDialog({ options, onClose, onMade }: { options: Options; 
     make.mutate();
   };
   return (
-    <Modal opened onClose={onClose} title="A new loop" size="lg" closeButtonProps={{ "aria-label": "Close" }}>
+    <Modal opened onClose={onClose} title={t("A new loop")} size="lg" closeButtonProps={{ "aria-label": t("Close") }}>
       <form onSubmit={submit}>
         <Stack gap="sm">
           <TextInput
-            label="Name"
-            description="Models, queues and snapshots of the loop carry it"
+            label={t("Name")}
+            description={t("Models, queues and snapshots of the loop carry it")}
             required
             value={loop.name}
             onChange={(event) => change({ name: event.currentTarget.value.trim() })}
             data-autofocus
           />
           <SimpleGrid cols={{ base: 1, xs: 2 }} spacing="sm">
-            {number("iterations", "Iterations", 1)}
-            {number("seed", "For judges to begin with", 0)}
-            {number("people_seed", "For people to begin with", 0)}
-            {number("people_per_iteration", "For people in each iteration", 0)}
-            {number("overlap", "People for each comparison", 1)}
+            {number("iterations", t("Iterations"), 1)}
+            {number("seed", t("For judges to begin with"), 0)}
+            {number("people_seed", t("For people to begin with"), 0)}
+            {number("people_per_iteration", t("For people in each iteration"), 0)}
+            {number("overlap", t("People for each comparison"), 1)}
             <NumberInput
-              label="Budget (empty: none)"
+              label={t("Budget (empty: none)")}
               min={0}
               value={loop.max_cost ?? ""}
               onChange={(value) => change({ max_cost: value === "" ? null : Number(value) })}
             />
             <Select
-              label="Judges"
-              placeholder="source and reward model vote"
+              label={t("Judges")}
+              placeholder={t("source and reward model vote")}
               data={options.judge_files}
               value={loop.judges}
               onChange={(judges) => change({ judges })}
               clearable
-              clearButtonProps={{ "aria-label": "No judges" }}
+              clearButtonProps={{ "aria-label": t("No judges") }}
             />
-            <TextInput label="Base of the reward model" value={loop.base} onChange={(event) => change({ base: event.currentTarget.value.trim() })} />
-            <TextInput label="Encoder" value={loop.encoder} onChange={(event) => change({ encoder: event.currentTarget.value.trim() })} />
+            <TextInput label={t("Base of the reward model")} value={loop.base} onChange={(event) => change({ base: event.currentTarget.value.trim() })} />
+            <TextInput label={t("Encoder")} value={loop.encoder} onChange={(event) => change({ encoder: event.currentTarget.value.trim() })} />
             <MultiSelect
-              label="Sources (none: all of them)"
+              label={t("Sources (none: all of them)")}
               data={options.sources}
               value={loop.sources ?? []}
               onChange={(sources) => change({ sources })}
             />
           </SimpleGrid>
           <Text size="xs" className="dim">
-            Written into the workspace&apos;s folder loops. Files of judges lie there too; the file takes every other setting.
+            {t("Written into the workspace's folder loops. Files of judges lie there too; the file takes every other setting.")}
           </Text>
           {make.error !== null && <Failure error={make.error} />}
           <Group justify="end" gap="xs">
-            <Button variant="default" onClick={onClose}>
-              Not now
-            </Button>
+            <Button variant="default" onClick={onClose}>{t("Not now")}</Button>
             <Button type="submit" loading={make.isPending} disabled={loop.name === ""}>
-              Write it down
+              {t("Write it down")}
             </Button>
           </Group>
         </Stack>

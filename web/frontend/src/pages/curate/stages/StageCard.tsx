@@ -9,6 +9,7 @@ import { api, body } from "../../../api/client";
 import { Failure } from "../../../components/States";
 import { duration } from "../../../format/duration";
 import { momentInWords } from "../../../format/moment";
+import { t } from "../../../i18n";
 import { Clip } from "../shared/Clip";
 import { StageProgress, StageSpent } from "./StageProgress";
 import { goesOn, TITLES, type Settings, type Stage } from "./useStages";
@@ -50,11 +51,11 @@ export function StageCard({
   });
   const goOn = !later && (stage.status === "paused" || stage.status === "waiting" || stage.status === "failed");
   return (
-    <section className="panel" aria-label={`${TITLES[stage.settings.stage]}, ${stage.status}`}>
+    <section className="panel" aria-label={`${t(TITLES[stage.settings.stage])}, ${stage.status}`}>
       <Group justify="space-between" gap="xs">
         <Group gap="xs">
           <Text size="sm" fw={600}>
-            {TITLES[stage.settings.stage]}
+            {t(TITLES[stage.settings.stage])}
           </Text>
           <Badge size="sm" variant="light" radius="sm" color={COLOURS[stage.status]}>
             {stage.status}
@@ -62,18 +63,16 @@ export function StageCard({
           <Text size="xs" className="dim">
             {stage.by}, {momentInWords(stage.started)}
             {stage.ended !== null && `, ${duration(stage.ended - stage.started)}`}
-            {going && `, for ${duration(Math.max(0, now - stage.started))}`}
+            {going && t(", for {{max}}", { max: duration(Math.max(0, now - stage.started)) })}
           </Text>
           {stage.run_id !== null && (
-            <Anchor component={Link} to={`/runs/${stage.run_id}`} size="xs">
-              its run
-            </Anchor>
+            <Anchor component={Link} to={`/runs/${stage.run_id}`} size="xs">{t("its run")}</Anchor>
           )}
         </Group>
         <Group gap="xs">
           {stage.output.trim() !== "" && (
             <Button variant="subtle" color="gray" onClick={toggle} aria-expanded={opened} aria-controls={id}>
-              {opened ? "Hide the output" : "Output"}
+              {opened ? t("Hide the output") : t("Output")}
             </Button>
           )}
           {allowed && going && (
@@ -84,9 +83,7 @@ export function StageCard({
               loading={pause.isPending}
               disabled={stage.status === "pausing"}
               onClick={() => pause.mutate()}
-            >
-              Pause
-            </Button>
+            >{t("Pause")}</Button>
           )}
           {allowed && !going && (
             <Button
@@ -95,7 +92,7 @@ export function StageCard({
               disabled={!free}
               onClick={() => onAgain(stage.settings)}
             >
-              {goOn ? "Resume" : "Run again"}
+              {goOn ? t("Resume") : t("Run again")}
             </Button>
           )}
         </Group>
@@ -106,13 +103,11 @@ export function StageCard({
       {stage.why !== null && (
         <Text size="sm" mt={4}>
           {stage.why}
-          {later && stage.status !== "done" && "; it went on later"}
-          {!later && stage.status === "waiting" && stage.why.startsWith("waiting for people") && (
+          {later && stage.status !== "done" && t("; it went on later")}
+          {!later && stage.status === "waiting" && stage.why.startsWith(t("waiting for people")) && (
             <>
               {". "}
-              <Anchor component={Link} to="/annotate" size="sm">
-                Annotate
-              </Anchor>
+              <Anchor component={Link} to="/annotate" size="sm">{t("Annotate")}</Anchor>
             </>
           )}
         </Text>
@@ -122,7 +117,7 @@ export function StageCard({
       {pause.error !== null && <Failure error={pause.error} />}
       <Collapse expanded={opened} id={id}>
         {opened && stage.output.trim() !== "" && (
-          <Clip className="curate-output" label={`Output of ${TITLES[stage.settings.stage]}`}>
+          <Clip className="curate-output" label={t("Output of {{titles}}", { titles: t(TITLES[stage.settings.stage]) })}>
             {stage.output.trim()}
           </Clip>
         )}

@@ -4,6 +4,7 @@ import { useState, type FormEvent } from "react";
 import { Link } from "react-router";
 
 import { api, body } from "../../../api/client";
+import { t, textKey } from "../../../i18n";
 import { Loaded } from "../shared/Loaded";
 import { ConsistencyFields } from "./ConsistencyFields";
 import { CleanFields, DecontaminateFields, NearDuplicateFields, VerifyFields } from "./HygieneFields";
@@ -16,16 +17,16 @@ import { TITLES, type Options, type Settings } from "./useStages";
 const KINDS = (Object.keys(TITLES) as Settings["stage"][]).filter((kind) => kind !== "snapshot");
 
 const DONE: Record<Settings["stage"], string> = {
-  clean: "Discards what breaks structural rules: empty or overlong texts, control characters.",
-  dedup: "Keeps one of each pair that differs only in case or white space; sets contradicting labels aside.",
-  near_duplicates: "Clusters what shares most of its word shingles.",
-  decontaminate: "Checks every prompt against the registered benchmarks by shared n-grams, with the text in common as evidence.",
-  verify: "Decides, as gold, pairs whose prompt carries constraints that can be checked.",
-  consistency: "Keeps the sources' labels that every reward model agrees with, as silver; flips or discards the others. Asks nobody.",
-  judge: "Puts comparisons to judges and keeps their answers, for Quality, Errors and Conflicts. Decides nothing.",
-  stage1: "Labels a seed, then trains, looks at the errors on gold and labels around them, iteration by iteration.",
-  stage2: "Keeps what a gold model and either the best model or judges agree with; discards or recycles the rest.",
-  snapshot: "Fixes labelled comparisons under a name, for training.",
+  clean: textKey("Discards what breaks structural rules: empty or overlong texts, control characters."),
+  dedup: textKey("Keeps one of each pair that differs only in case or white space; sets contradicting labels aside."),
+  near_duplicates: textKey("Clusters what shares most of its word shingles."),
+  decontaminate: textKey("Checks every prompt against the registered benchmarks by shared n-grams, with the text in common as evidence."),
+  verify: textKey("Decides, as gold, pairs whose prompt carries constraints that can be checked."),
+  consistency: textKey("Keeps the sources' labels that every reward model agrees with, as silver; flips or discards the others. Asks nobody."),
+  judge: textKey("Puts comparisons to judges and keeps their answers, for Quality, Errors and Conflicts. Decides nothing."),
+  stage1: textKey("Labels a seed, then trains, looks at the errors on gold and labels around them, iteration by iteration."),
+  stage2: textKey("Keeps what a gold model and either the best model or judges agree with; discards or recycles the rest."),
+  snapshot: textKey("Fixes labelled comparisons under a name, for training."),
 };
 
 /** Choosing a stage and its few settings. What it would take is shown before anything starts. */
@@ -34,10 +35,8 @@ export function StageForm({ free, onReady }: { free: boolean; onReady: (settings
   return (
     <div className="panel">
       <Group justify="space-between" mb={6} gap="xs">
-        <Title order={2}>Begin a stage</Title>
-        <Anchor component={Link} to="/data/training-sets" size="sm">
-          Make a training set
-        </Anchor>
+        <Title order={2}>{t("Begin a stage")}</Title>
+        <Anchor component={Link} to="/data/training-sets" size="sm">{t("Make a training set")}</Anchor>
       </Group>
       <Loaded query={query}>{(options) => <Chooser options={options} free={free} onReady={onReady} />}</Loaded>
     </div>
@@ -56,15 +55,15 @@ function Chooser({ options, free, onReady }: { options: Options; free: boolean; 
     <form onSubmit={submit}>
       <Stack gap="xs">
         <Select
-          label="Stage"
+          label={t("Stage")}
           maw={320}
-          data={KINDS.map((value) => ({ value, label: TITLES[value] }))}
+          data={KINDS.map((value) => ({ value, label: t(TITLES[value]) }))}
           value={kind}
           onChange={(value) => value !== null && setKind(value as Settings["stage"])}
           allowDeselect={false}
         />
         <Text size="sm" className="dim">
-          {DONE[kind]}
+          {t(DONE[kind])}
         </Text>
         {kind === "clean" && <CleanFields options={options} onChange={setSettings} />}
         {kind === "near_duplicates" && <NearDuplicateFields options={options} onChange={setSettings} />}
@@ -76,12 +75,10 @@ function Chooser({ options, free, onReady }: { options: Options; free: boolean; 
         {kind === "stage2" && <Stage2Fields options={options} onChange={setSettings} />}
         <Group gap="xs">
           <Button type="submit" variant="light" disabled={!free || ready === null}>
-            What would it take?
+            {t("What would it take?")}
           </Button>
           {!free && (
-            <Text size="xs" className="dim">
-              One stage at a time.
-            </Text>
+            <Text size="xs" className="dim">{t("One stage at a time.")}</Text>
           )}
         </Group>
       </Stack>

@@ -1,13 +1,14 @@
 import { Group, Progress, Stack, Text } from "@mantine/core";
 
 import type { Schemas } from "../../../api/client";
-import { count, counted } from "../../../format/count";
+import { count } from "../../../format/count";
 import { duration } from "../../../format/duration";
+import { t } from "../../../i18n";
 import { cost } from "../shared/figures";
 
 type Count = Schemas["StageCount"];
 
-const SILENCE_S = 30; // nothing was counted for so long: it is said, for the time left is not to be trusted then
+const SILENCE_S = 30; // nothing wasfor so long: it is said, for the time left is not to be trusted then
 
 /** How far a stage is, from what its run notes: a bar for each thing that is counted, the outermost first. */
 export function StageProgress({ counts, going, now }: { counts: Count[]; going: boolean; now: number }) {
@@ -33,7 +34,7 @@ function Counted({ one, told: text, going }: { one: Count; told: string; going: 
             <>
               {": "}
               <b>{count(one.done)}</b>
-              {one.total !== null && ` of ${count(one.total)}`} {one.unit}
+              {one.total !== null && t(" of {{total}}", { total: count(one.total) })} {one.unit}
             </>
           )}
         </Text>
@@ -47,7 +48,7 @@ function Counted({ one, told: text, going }: { one: Count; told: string; going: 
           value={100 * share}
           color={going && !one.ended ? "blue" : "gray.5"}
           animated={going && !one.ended && share < 1}
-          aria-label={`${one.what}: ${count(one.done)} of ${count(one.total)} ${one.unit}`}
+          aria-label={t("{{what}}: {{done}} of {{total}} {{unit}}", { what: one.what, done: count(one.done), total: count(one.total), unit: one.unit })}
         />
       )}
     </div>
@@ -58,34 +59,34 @@ function progressText(one: Count, going: boolean, now: number): string {
   const silent = now - one.at;
   const parts = [];
   if (one.ended || !going) {
-    parts.push(one.total !== null && one.done >= one.total ? `took ${duration(one.at - one.began)}` : "");
-    if (one.ended && going) parts.push("what comes next is not counted");
+    parts.push(one.total !== null && one.done >= one.total ? t("took {{at}}", { at: duration(one.at - one.began) }) : "");
+    if (one.ended && going) parts.push(t("what comes next is not counted"));
   } else if (silent > SILENCE_S) {
-    parts.push(`nothing new for ${duration(silent)}`);
+    parts.push(t("nothing new for {{silent}}", { silent: duration(silent) }));
   } else {
     if (one.rate !== null && one.rate > 0) parts.push(rate(one.rate));
-    if (one.seconds_left !== null) parts.push(`about ${duration(one.seconds_left)} left`);
+    if (one.seconds_left !== null) parts.push(t("about {{seconds_left}} left", { seconds_left: duration(one.seconds_left) }));
   }
   return parts.filter(Boolean).join(", ");
 }
 
 function rate(aSecond: number): string {
-  if (aSecond >= 10) return `${count(Math.round(aSecond))} a second`;
-  return aSecond >= 1 ? `${aSecond.toFixed(1)} a second` : `${(60 * aSecond).toFixed(1)} a minute`;
+  if (aSecond >= 10) return t("{{round}} a second", { round: count(Math.round(aSecond)) });
+  return aSecond >= 1 ? t("{{aSecond}} a second", { aSecond: aSecond.toFixed(1) }) : t("{{value}} a minute", { value: (60 * aSecond).toFixed(1) });
 }
 
 /** What calls of models have cost, of what was expected; nothing for a stage that calls none. */
 export function StageSpent({ spent, expected }: { spent: Schemas["RunSpending"] | null; expected: Schemas["StageExpected"] | null }) {
   if (spent === null) return null;
-  const most = expected !== null && expected.cost !== null && expected.cost > 0 ? ` of at most ${cost(expected.cost)} estimated` : "";
+  const most = expected !== null && expected.cost !== null && expected.cost > 0 ? t(" of at most {{cost}} estimated", { cost: cost(expected.cost) }) : "";
   return (
     <Text size="sm">
-      {spent.cost === null ? "A judge has no prices: what it cost is not known" : <b>{cost(spent.cost)}</b>}
+      {spent.cost === null ? t("A judge has no prices: what it cost is not known") : <b>{cost(spent.cost)}</b>}
       {spent.cost !== null && ` spent${most}`}
-      {expected?.budget != null && `, budget ${cost(expected.budget)}`}
-      {expected !== null && expected.spent > 0 && `, ${cost(expected.spent)} before`}
+      {expected?.budget != null && t(", budget {{budget}}", { budget: cost(expected.budget) })}
+      {expected !== null && expected.spent > 0 && t(", {{spent}} before", { spent: cost(expected.spent) })}
       <Text span size="xs" className="dim">
-        {` (${counted(spent.calls, "call")}, ${counted(spent.tokens, "token")})`}
+        {` (${t("{{count}} calls", { count: spent.calls })}, ${t("{{count}} tokens", { count: spent.tokens })})`}
       </Text>
     </Text>
   );

@@ -1,8 +1,10 @@
 import { Alert, Anchor, Stack, Text, Title } from "@mantine/core";
 import { useState } from "react";
+import { Trans } from "react-i18next";
 import { Link } from "react-router";
 
 import { useAllows } from "../../../api/session";
+import { t } from "../../../i18n";
 import { Loaded } from "../shared/Loaded";
 import { StageCard } from "./StageCard";
 import { StageForm } from "./StageForm";
@@ -28,7 +30,7 @@ export function StagesPage() {
                   <Anchor component={Link} to={`/runs/${elsewhere}`} size="sm">
                     {elsewhere}
                   </Anchor>{" "}
-                  is going on, started outside this page. One stage at a time.
+                  {t("is going on, started outside this page. One stage at a time.")}
                   <StageProgress counts={elsewhere_progress} going now={clock} />
                 </Alert>
               )}
@@ -37,17 +39,16 @@ export function StagesPage() {
                 <StageForm free={free} onReady={setAsked} />
               ) : (
                 <Text size="sm" className="dim">
-                  Starting and pausing stages takes the role curator.
+                  {t("Starting and pausing stages takes the role curator.")}
                 </Text>
               )}
-              <Title order={2}>Before</Title>
+              <Title order={2}>{t("Before")}</Title>
               {stages.every(goesOn) && (
                 <Text size="sm" className="dim">
-                  No stage has been started from this page. Those of the command line are among the{" "}
-                  <Anchor component={Link} to="/runs" size="sm">
-                    runs
-                  </Anchor>
-                  .
+                  <Trans
+                    i18nKey="No stage has been started from this page. Those of the command line are among the <a>runs</a>."
+                    components={{ a: <Anchor component={Link} to="/runs" size="sm" /> }}
+                  />
                 </Text>
               )}
               {stages

@@ -4,6 +4,7 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 
 import { api, body } from "../../../api/client";
 import { Failure, Waiting } from "../../../components/States";
+import { t } from "../../../i18n";
 import { Estimate } from "./Estimate";
 import { TITLES, type Settings } from "./useStages";
 
@@ -27,14 +28,14 @@ export function StartDialog({ settings, onClose }: { settings: Settings; onClose
   });
   const problem = estimate.failureReason ?? estimate.error;
   return (
-    <Modal opened onClose={onClose} title={TITLES[settings.stage]} size="lg" closeButtonProps={{ "aria-label": "Close" }}>
+    <Modal opened onClose={onClose} title={t(TITLES[settings.stage])} size="lg" closeButtonProps={{ "aria-label": t("Close") }}>
       <Stack gap="sm">
         {problem != null && <Failure error={problem} />}
         {estimate.data === undefined && problem == null && (
           <>
-            <Waiting what="Working out the estimate" />
+            <Waiting what={t("Working out the estimate")} />
             <Text size="sm" className="dim" ta="center">
-              Working out what it would take, from the texts in the store. With many comparisons this takes some seconds.
+              {t("Working out what it would take, from the texts in the store. With many comparisons this takes some seconds.")}
             </Text>
           </>
         )}
@@ -43,7 +44,7 @@ export function StartDialog({ settings, onClose }: { settings: Settings; onClose
             <Estimate estimate={estimate.data} />
             <div>
               <Text size="xs" className="dim">
-                It runs this in the workspace&apos;s folder, in a process of its own that goes on without this server:
+                {t("It runs this in the workspace's folder, in a process of its own that goes on without this server:")}
               </Text>
               <Code fz="xs" style={{ overflowWrap: "anywhere", whiteSpace: "normal" }}>
                 {estimate.data.command}
@@ -57,17 +58,13 @@ export function StartDialog({ settings, onClose }: { settings: Settings; onClose
           </Alert>
         )}
         <Group justify="end" gap="xs">
-          <Button variant="default" onClick={onClose}>
-            Not now
-          </Button>
+          <Button variant="default" onClick={onClose}>{t("Not now")}</Button>
           <Button
             leftSection={<IconPlayerPlay size={14} />}
             disabled={estimate.data === undefined || estimate.isFetching}
             loading={start.isPending}
             onClick={() => estimate.data !== undefined && start.mutate(estimate.data.token)}
-          >
-            Start
-          </Button>
+          >{t("Start")}</Button>
         </Group>
       </Stack>
     </Modal>

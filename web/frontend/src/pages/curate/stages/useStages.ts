@@ -2,6 +2,7 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useRef } from "react";
 
 import { api, body, type Schemas } from "../../../api/client";
+import { textKey } from "../../../i18n";
 
 export type Stage = Schemas["StageRecord"];
 export type Settings = Schemas["StageRequest"]["settings"];
@@ -29,14 +30,14 @@ export function useStages() {
 }
 
 export const TITLES: Record<Settings["stage"], string> = {
-  clean: "Clean",
-  dedup: "Deduplicate",
-  near_duplicates: "Near-duplicates",
-  decontaminate: "Decontaminate",
-  verify: "Verify",
-  consistency: "Consistency with reward models",
-  judge: "Ask judges",
-  stage1: "Stage 1: people and judges",
-  stage2: "Stage 2: reward models",
-  snapshot: "Training set",
+  clean: textKey("Clean"),
+  dedup: textKey("Deduplicate"),
+  near_duplicates: textKey("Near-duplicates"),
+  decontaminate: textKey("Decontaminate"),
+  verify: textKey("Verify"),
+  consistency: textKey("Consistency with reward models"),
+  judge: textKey("Ask judges"),
+  stage1: textKey("Stage 1: people and judges"),
+  stage2: textKey("Stage 2: reward models"),
+  snapshot: textKey("Training set"),
 };

@@ -7,6 +7,7 @@ import { Link, useLocation, useParams } from "react-router";
 import { api, body } from "../../../api/client";
 import { PoolBadge } from "../../../components/PoolBadge";
 import { Failure, Waiting } from "../../../components/States";
+import { t } from "../../../i18n";
 import { Lineage } from "../lineage/Lineage";
 import { Decisions, Holdings, Origins, Overlaps } from "./History";
 import { Judgments } from "./Judgments";
@@ -41,21 +42,21 @@ export function ComparisonPage() {
       <Group justify="space-between" gap="xs">
         <Group gap="xs">
           <Back to={list} />
-          <Title order={1}>Comparison</Title>
+          <Title order={1}>{t("Comparison")}</Title>
           <PoolBadge pool={data.pool} />
           <Badge variant="light" size="sm" color={data.label === null ? "gray" : "green"}>
-            {data.label === null ? "no label" : data.label === "tie" ? "tie" : `${data.label} preferred`}
+            {data.label === null ? t("no label") : data.label === "tie" ? t("tie") : t("{{label}} preferred", { label: data.label })}
           </Badge>
         </Group>
         <Group gap="xs">
           <Neighbours id={id} search={search} />
           <SegmentedControl
-            aria-label="Texts"
+            aria-label={t("Texts")}
             value={form}
             onChange={(value) => setForm(value as Form)}
             data={[
-              { value: "rendered", label: "Rendered" },
-              { value: "plain", label: "As stored" },
+              { value: "rendered", label: t("Rendered") },
+              { value: "plain", label: t("As stored") },
             ]}
           />
         </Group>
@@ -76,7 +77,7 @@ export function ComparisonPage() {
       <Attributes attributes={data.attributes} />
       <Holdings snapshots={data.snapshots} />
       <Overlaps overlaps={data.overlaps} />
-      <Section title="Lineage">
+      <Section title={t("Lineage")}>
         <SimpleGrid cols={{ base: 1, md: 2 }} spacing="md">
           <Lineage key={`${id} up`} name={id} direction="up" />
           <Lineage key={`${id} down`} name={id} direction="down" />
@@ -89,7 +90,7 @@ export function ComparisonPage() {
 function Back({ to }: { to: { pathname: string; search: string; hash: string } }) {
   return (
     <Button component={Link} to={to} variant="subtle" size="compact-sm" leftSection={<IconArrowLeft size={14} />}>
-      List
+      {t("List")}
     </Button>
   );
 }
@@ -105,9 +106,9 @@ function Ids({ ids }: { ids: Record<string, string> }) {
           </Anchor>
           <CopyButton value={id}>
             {({ copied, copy }) => (
-              <UnstyledButton onClick={copy} aria-label={`Copy the id of ${name}`}>
+              <UnstyledButton onClick={copy} aria-label={t("Copy the id of {{name}}", { name })}>
                 <Text size="xs" ff="monospace" className="dim">
-                  {copied ? "copied" : `${id.slice(0, 12)}...`}
+                  {copied ? t("copied") : `${id.slice(0, 12)}...`}
                 </Text>
               </UnstyledButton>
             )}

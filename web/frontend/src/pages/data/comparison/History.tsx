@@ -6,19 +6,18 @@ import { PoolBadge } from "../../../components/PoolBadge";
 import { figure } from "../../../format/figure";
 import { moment } from "../../../format/moment";
 import { NONE } from "../../../format/none";
+import { t } from "../../../i18n";
 import { Section } from "./Section";
 
 /** What curation concluded through time; the last row is in force. */
 export function Decisions({ decisions }: { decisions: Schemas["DecisionRecord"][] }) {
   return (
-    <Section title="Decisions">
+    <Section title={t("Decisions")}>
       {decisions.length === 0 ? (
-        <Text size="sm" className="dim">
-          Nobody has decided yet: its label is the source&apos;s own.
-        </Text>
+        <Text size="sm" className="dim">{t("Nobody has decided yet: its label is the source's own.")}</Text>
       ) : (
         <Table miw={620}>
-          <Heads titles={["When", "Pool", "Label", "Margin", "Iteration", "Rule", "Reason", "Run"]} />
+          <Heads titles={[t("When"), t("Pool"), t("Label"), t("Margin"), t("Iteration"), t("Rule"), t("Reason"), t("Run")]} />
           <Table.Tbody>
             {decisions.map((one, index) => (
               <Table.Tr key={one.decision_id} style={{ verticalAlign: "top" }} className={index < decisions.length - 1 ? "dim" : undefined}>
@@ -46,9 +45,9 @@ export function Decisions({ decisions }: { decisions: Schemas["DecisionRecord"][
 /** Where the comparison was seen, under which licence. */
 export function Origins({ origins }: { origins: Schemas["OriginRecord"][] }) {
   return (
-    <Section title="Origins">
+    <Section title={t("Origins")}>
       <Table miw={620}>
-        <Heads titles={["Source", "Record", "Category", "Language", "Licence", "Import", "Further fields"]} />
+        <Heads titles={[t("Source"), t("Record"), t("Category"), t("Language"), t("Licence"), t("Import"), t("Further fields")]} />
         <Table.Tbody>
           {origins.map((one) => (
             <Table.Tr key={`${one.source} ${one.record_id}`} style={{ verticalAlign: "top" }}>
@@ -56,7 +55,7 @@ export function Origins({ origins }: { origins: Schemas["OriginRecord"][] }) {
               <Table.Td style={{ overflowWrap: "anywhere" }}>{one.record_id}</Table.Td>
               <Table.Td>{one.category ?? NONE}</Table.Td>
               <Table.Td>{one.language ?? NONE}</Table.Td>
-              <Table.Td style={{ minWidth: 120 }}>{one.license ?? "not told"}</Table.Td>
+              <Table.Td style={{ minWidth: 120 }}>{one.license ?? t("not told")}</Table.Td>
               <Table.Td>
                 <RunLink id={one.run_id} />
               </Table.Td>
@@ -73,9 +72,9 @@ export function Origins({ origins }: { origins: Schemas["OriginRecord"][] }) {
 export function Holdings({ snapshots }: { snapshots: Schemas["SnapshotHolding"][] }) {
   if (snapshots.length === 0) return null;
   return (
-    <Section title="Snapshots">
+    <Section title={t("Snapshots")}>
       <Table>
-        <Heads titles={["Snapshot", "Pool", "Label", "Weight"]} />
+        <Heads titles={[t("Snapshot"), t("Pool"), t("Label"), t("Weight")]} />
         <Table.Tbody>
           {snapshots.map((one) => (
             <Table.Tr key={one.snapshot_id}>
@@ -101,9 +100,9 @@ export function Holdings({ snapshots }: { snapshots: Schemas["SnapshotHolding"][
 export function Overlaps({ overlaps }: { overlaps: Schemas["BenchmarkOverlap"][] }) {
   if (overlaps.length === 0) return null;
   return (
-    <Section title="Overlap with benchmarks">
+    <Section title={t("Overlap with benchmarks")}>
       <Table>
-        <Heads titles={["Benchmark", "Its prompt", "n-grams", "First shared text"]} />
+        <Heads titles={[t("Benchmark"), t("Its prompt"), "n-grams", t("First shared text")]} />
         <Table.Tbody>
           {overlaps.map((one) => (
             <Table.Tr key={`${one.benchmark} ${one.benchmark_prompt_id}`} style={{ verticalAlign: "top" }}>

@@ -6,6 +6,7 @@ import { clipped } from "../../../format/clipped";
 import { figure, minus } from "../../../format/figure";
 import { moment } from "../../../format/moment";
 import { NONE } from "../../../format/none";
+import { t } from "../../../i18n";
 import { Section } from "./Section";
 
 type Label = Schemas["LabelRecord"];
@@ -23,12 +24,12 @@ export function Labels({ labels, rankings }: LabelsProps) {
   return (
     <>
       {ratings.length > 0 && (
-        <Section title="Ratings">
-          <LabelTable columns={["Response", "Aspect", "Rating"]}>
+        <Section title={t("Ratings")}>
+          <LabelTable columns={[t("Response"), t("Aspect"), t("Rating")]}>
             {ratings.map((one) => (
               <Said key={one.judgment_id} label={one}>
                 <Table.Td>{one.side}</Table.Td>
-                <Table.Td>{one.aspect === "acceptable" ? "acceptable (yes or no)" : one.aspect}</Table.Td>
+                <Table.Td>{one.aspect === "acceptable" ? t("acceptable (yes or no)") : one.aspect}</Table.Td>
                 <Table.Td fw={600}>{rated(one)}</Table.Td>
               </Said>
             ))}
@@ -36,8 +37,8 @@ export function Labels({ labels, rankings }: LabelsProps) {
         </Section>
       )}
       {steps.length > 0 && (
-        <Section title="Step labels">
-          <LabelTable columns={["Response", "Step", "Label", "Words"]}>
+        <Section title={t("Step labels")}>
+          <LabelTable columns={[t("Response"), t("Step"), t("Label"), t("Words")]}>
             {steps.map((one) => (
               <Said key={one.judgment_id} label={one}>
                 <Table.Td>{one.side}</Table.Td>
@@ -50,8 +51,8 @@ export function Labels({ labels, rankings }: LabelsProps) {
         </Section>
       )}
       {spans.length > 0 && (
-        <Section title="Spans">
-          <LabelTable columns={["Response", "Label", "Words"]}>
+        <Section title={t("Spans")}>
+          <LabelTable columns={[t("Response"), t("Label"), t("Words")]}>
             {spans.map((one) => (
               <Said key={one.judgment_id} label={one}>
                 <Table.Td>{one.side}</Table.Td>
@@ -63,9 +64,9 @@ export function Labels({ labels, rankings }: LabelsProps) {
         </Section>
       )}
       {rankings.length > 0 && (
-        <Section title="Rankings" note="of all responses to the prompt that were ranked; 1 is the best">
+        <Section title={t("Rankings")} note={t("of all responses to the prompt that were ranked; 1 is the best")}>
           <Table miw={520}>
-            <Head columns={["Annotator", "A", "B", "Responses", "When"]} />
+            <Head columns={[t("Annotator"), "A", "B", t("Responses"), t("When")]} />
             <Table.Tbody>
               {rankings.map((one) => (
                 <Table.Tr key={`${one.annotator} ${one.origin}`}>
@@ -87,7 +88,7 @@ export function Labels({ labels, rankings }: LabelsProps) {
 function LabelTable({ columns, children }: { columns: string[]; children: ReactNode }) {
   return (
     <Table miw={620}>
-      <Head columns={["Annotator", ...columns, "When", "Rationale"]} />
+      <Head columns={[t("Annotator"), ...columns, t("When"), t("Rationale")]} />
       <Table.Tbody>{children}</Table.Tbody>
     </Table>
   );
@@ -116,7 +117,7 @@ function Said({ label, children }: { label: Label; children: ReactNode }) {
       <Table.Td className="note" style={{ overflowWrap: "anywhere" }}>
         {label.withdrawn_at !== null && (
           <Text size="sm" fw={600}>
-            Taken back {moment(label.withdrawn_at)}: {label.withdrawn_reason}
+            {t("Taken back {{withdrawn_at}}: {{withdrawn_reason}}", { withdrawn_at: moment(label.withdrawn_at), withdrawn_reason: label.withdrawn_reason })}
           </Text>
         )}
         {label.rationale}
@@ -131,7 +132,7 @@ function Annotator({ label }: { label: { annotator: string; kind: string; origin
       {label.annotator}
       <Text size="xs" className="dim">
         {label.kind.replace("_", " ")}
-        {label.origin.startsWith("adjudication") && ", adjudicator"}
+        {label.origin.startsWith("adjudication") && t(", adjudicator")}
       </Text>
     </Table.Td>
   );
@@ -146,9 +147,9 @@ function Words({ text }: { text: string | null }) {
 }
 
 function rated({ aspect, value, low, high }: Label): string {
-  if (value === null) return "cannot say";
+  if (value === null) return t("cannot say");
   if (aspect === "acceptable") return value > 0 ? "yes" : "no";
-  const scale = low === null || high === null ? "" : ` (${short(low)} to ${short(high)})`;
+  const scale = low === null || high === null ? "" : t(" ({{low}} to {{high}})", { low: short(low), high: short(high) });
   return `${short(value)}${scale}`;
 }
 
@@ -158,7 +159,7 @@ function short(value: number): string {
 
 /** A label on the scale -1 to 1 in words; a probability as the number it is. */
 function stepLabel({ value, low, label }: Label): string {
-  if (value === null) return label ?? "cannot say";
+  if (value === null) return label ?? t("cannot say");
   if (low === -1 && Number.isInteger(value)) return ["wrong", "neutral", "correct"][value + 1] ?? figure(value);
   return figure(value);
 }

@@ -3,6 +3,7 @@ import { useHotkeys } from "@mantine/hooks";
 import { useQueryClient, type InfiniteData } from "@tanstack/react-query";
 import { useNavigate } from "react-router";
 
+import { t } from "../../../i18n";
 import { keyOf } from "../list/filters";
 import type { Page } from "../list/useComparisons";
 
@@ -24,10 +25,10 @@ export function Neighbours({ id, search }: { id: string; search: string }) {
   return (
     <Group gap={4} wrap="nowrap">
       <Button variant="default" disabled={before === undefined} onClick={() => go(before)} aria-keyshortcuts="k">
-        Previous (k)
+        {t("Previous (k)")}
       </Button>
       <Button variant="default" disabled={after === undefined} onClick={() => go(after)} aria-keyshortcuts="j">
-        Next (j)
+        {t("Next (j)")}
       </Button>
     </Group>
   );

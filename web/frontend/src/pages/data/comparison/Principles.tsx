@@ -3,6 +3,7 @@ import { Badge, Stack, Table, Text } from "@mantine/core";
 import type { Schemas } from "../../../api/client";
 import { Markdown } from "../../../components/Markdown";
 import { NONE } from "../../../format/none";
+import { t } from "../../../i18n";
 import { Section } from "./Section";
 
 const COLOURS: Record<string, string> = { yes: "green", no: "red", partially: "yellow", correct: "green", incorrect: "red" };
@@ -11,11 +12,11 @@ const COLOURS: Record<string, string> = { yes: "green", no: "red", partially: "y
 export function PrincipleVotes({ votes }: { votes: Schemas["PrincipleVote"][] }) {
   if (votes.length === 0) return null;
   return (
-    <Section title="Principle votes">
+    <Section title={t("Principle votes")}>
       <Table miw={640}>
         <Table.Thead>
           <Table.Tr>
-            {["Principle", "Response", "Answer", "By", "Evidence", "Filter"].map((title) => (
+            {[t("Principle"), t("Response"), t("Answer"), t("By"), t("Evidence"), t("Filter")].map((title) => (
               <Table.Th key={title} scope="col">
                 {title}
               </Table.Th>
@@ -33,7 +34,7 @@ export function PrincipleVotes({ votes }: { votes: Schemas["PrincipleVote"][] })
               <Table.Td>
                 {vote.annotator}
                 <Text size="xs" className="dim">
-                  {vote.extractor === null ? vote.kind : `read by ${vote.extractor}`}
+                  {vote.extractor === null ? vote.kind : t("read by {{extractor}}", { extractor: vote.extractor })}
                 </Text>
               </Table.Td>
               <Table.Td style={{ overflowWrap: "anywhere" }}>{vote.evidence ?? NONE}</Table.Td>
@@ -57,11 +58,11 @@ export function PrincipleVotes({ votes }: { votes: Schemas["PrincipleVote"][] })
 export function Feedback({ feedback, checks }: { feedback: Schemas["FeedbackText"][]; checks: Schemas["ResponseCheck"][] }) {
   if (feedback.length + checks.length === 0) return null;
   return (
-    <Section title="Of the single responses">
+    <Section title={t("Of the single responses")}>
       <Stack gap="xs">
         {checks.map((check) => (
           <Text size="sm" key={`${check.side} ${check.annotator}`}>
-            <strong>{check.side}</strong> <Answer text={check.verdict} /> by {check.annotator}
+            <strong>{check.side}</strong> <Answer text={check.verdict} /> {t("by {{created_by}}", { created_by: check.annotator })}
             {check.reason !== null && `: ${check.reason}`}
           </Text>
         ))}
@@ -87,7 +88,7 @@ const WRITTEN = new Set(["guideline", "desired"]);
 export function Attributes({ attributes }: { attributes: Schemas["AttributeRecord"][] }) {
   if (attributes.length === 0) return null;
   return (
-    <Section title="Attributes">
+    <Section title={t("Attributes")}>
       <Table>
         <Table.Tbody>
           {attributes.map((one) => (

@@ -1,9 +1,9 @@
 import { Table, Text } from "@mantine/core";
 
 import type { Schemas } from "../../../api/client";
-import { counted } from "../../../format/count";
 import { figure, signed } from "../../../format/figure";
 import { NONE } from "../../../format/none";
+import { t } from "../../../i18n";
 import { Section } from "./Section";
 
 type Score = Schemas["ScoreRecord"];
@@ -17,11 +17,11 @@ export function Scores({ scores }: { scores: Score[] }) {
     lines.set(key, { ...lines.get(key), [score.side]: score });
   }
   return (
-    <Section title="Scores">
+    <Section title={t("Scores")}>
       <Table miw={620}>
         <Table.Thead>
           <Table.Tr>
-            {["Model", "Principle", "A", "B", "A - B"].map((title) => (
+            {[t("Model"), t("Principle"), "A", "B", "A - B"].map((title) => (
               <Table.Th key={title} scope="col">
                 {title}
               </Table.Th>
@@ -62,18 +62,18 @@ function Line({ pair: { A, B } }: { pair: { A?: Score; B?: Score } }) {
 }
 
 function Value({ score }: { score: Score | undefined }) {
-  if (score === undefined) return <span className="dim">not asked</span>;
+  if (score === undefined) return <span className="dim">{t("not asked")}</span>;
   if (score.reward === null) {
     return (
       <Text size="sm" c="var(--mantine-color-red-text)">
-        failed: {score.error}
+        {t("failed: {{error}}", { error: score.error })}
       </Text>
     );
   }
   const about = [
     score.probability !== null && `p ${score.probability.toFixed(2)}`,
-    score.tokens !== null && counted(score.tokens, "token"),
-    score.truncated && "cut to the model's length",
+    score.tokens !== null && t("{{count}} tokens", { count: score.tokens }),
+    score.truncated && t("cut to the model's length"),
   ].filter(Boolean);
   return (
     <>

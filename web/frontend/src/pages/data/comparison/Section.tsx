@@ -1,6 +1,8 @@
 import { Group, Text, Title } from "@mantine/core";
 import type { ReactNode } from "react";
 
+import { t } from "../../../i18n";
+
 /** A titled part of the page; what is too wide scrolls in it. */
 export function Section({ title, note, children }: { title: string; note?: ReactNode; children: ReactNode }) {
   return (
@@ -14,7 +16,7 @@ export function Section({ title, note, children }: { title: string; note?: React
         )}
       </Group>
       {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable to be scrolled */}
-      <div className="wide" tabIndex={0} role="group" aria-label={`${title}, contents`}>
+      <div className="wide" tabIndex={0} role="group" aria-label={t("{{title}}, contents", { title })}>
         {children}
       </div>
     </section>

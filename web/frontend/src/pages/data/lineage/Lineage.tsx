@@ -7,6 +7,7 @@ import { Link } from "react-router";
 import { api, body, type Schemas } from "../../../api/client";
 import { Failure, Waiting } from "../../../components/States";
 import { count } from "../../../format/count";
+import { t } from "../../../i18n";
 
 type Node = Schemas["LineageNode"];
 export type Direction = "up" | "down";
@@ -19,7 +20,7 @@ export function Lineage({ name, direction }: { name: string; direction: Directio
   return (
     <div>
       <Title order={3} mb={4}>
-        {direction === "up" ? "Came from" : "Led to"}
+        {direction === "up" ? t("Came from") : t("Led to")}
       </Title>
       <Branches name={name} direction={direction} above={[name]} />
     </div>
@@ -45,7 +46,7 @@ function Branches({ name, direction, above }: BranchesProps) {
   if (data.branches.length === 0) {
     return (
       <Text size="sm" className="dim">
-        {direction === "up" ? "Nothing further is recorded." : "Nothing has come of it yet."}
+        {direction === "up" ? t("Nothing further is recorded.") : t("Nothing has come of it yet.")}
       </Text>
     );
   }
@@ -64,12 +65,10 @@ function Branches({ name, direction, above }: BranchesProps) {
               <li>
                 {width < WIDEST ? (
                   <Button variant="subtle" size="compact-xs" loading={isPlaceholderData} onClick={() => setWidth(WIDEST)}>
-                    {count(branch.more)} more
+                    {t("{{more}} more", { more: count(branch.more) })}
                   </Button>
                 ) : (
-                  <Text size="xs" className="dim">
-                    {count(branch.more)} more
-                  </Text>
+                  <Text size="xs" className="dim">{t("{{more}} more", { more: count(branch.more) })}</Text>
                 )}
               </li>
             )}
@@ -92,7 +91,7 @@ function Item({ node, direction, above }: { node: Node; direction: Direction; ab
           size={20}
           disabled={again}
           aria-expanded={opened}
-          aria-label={`${opened ? "Close" : "Open"} ${node.id}`}
+          aria-label={`${opened ? t("Close") : t("Open")} ${node.id}`}
           onClick={() => setOpened(!opened)}
         >
           {opened ? <IconChevronDown size={14} /> : <IconChevronRight size={14} />}

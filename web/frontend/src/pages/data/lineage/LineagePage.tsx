@@ -5,6 +5,7 @@ import { Link, useNavigate, useParams } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Empty, Failure, Waiting } from "../../../components/States";
+import { t } from "../../../i18n";
 import { Lineage } from "./Lineage";
 
 /** The lineage of whatever the address names: an id, a snapshot's or artifact's name, a file. */
@@ -19,18 +20,18 @@ export function LineagePage() {
   return (
     <Stack gap="sm">
       <Group justify="space-between" align="end" gap="xs">
-        <Title order={1}>Lineage</Title>
-        <form onSubmit={submit} role="search" aria-label="Lineage">
+        <Title order={1}>{t("Lineage")}</Title>
+        <form onSubmit={submit} role="search" aria-label={t("Lineage")}>
           <TextInput
-            aria-label="Id, name of a snapshot or artifact, or file"
-            placeholder="id, snapshot, artifact or file"
+            aria-label={t("Id, name of a snapshot or artifact, or file")}
+            placeholder={t("id, snapshot, artifact or file")}
             w={280}
             value={typed}
             onChange={(event) => setTyped(event.currentTarget.value)}
           />
         </form>
       </Group>
-      {name === "" ? <Empty title="Of what?">Give an id, the name of a snapshot or artifact, or a file that was imported.</Empty> : <Of key={name} name={name} />}
+      {name === "" ? <Empty title={t("Of what?")}>{t("Give an id, the name of a snapshot or artifact, or a file that was imported.")}</Empty> : <Of key={name} name={name} />}
     </Stack>
   );
 }
@@ -57,7 +58,7 @@ function Of({ name }: { name: string }) {
       </div>
       <SimpleGrid cols={{ base: 1, md: 2 }} spacing="sm">
         {(["up", "down"] as const).map((direction) => (
-          <section key={direction} className="panel" aria-label={direction === "up" ? "Came from" : "Led to"}>
+          <section key={direction} className="panel" aria-label={direction === "up" ? t("Came from") : t("Led to")}>
             <Lineage name={name} direction={direction} />
           </section>
         ))}
@@ -79,7 +80,7 @@ function Look({ node }: { node: Schemas["LineageNode"] }) {
   if (path === undefined) return null;
   return (
     <Anchor component={Link} to={path} size="sm">
-      {node.kind === "comparison" || node.kind === "run" ? "Its page" : "Its comparisons"}
+      {node.kind === "comparison" || node.kind === "run" ? t("Its page") : t("Its comparisons")}
     </Anchor>
   );
 }

@@ -2,12 +2,14 @@ import { Button, Group, Stack, Text, Title } from "@mantine/core";
 import { IconRefresh } from "@tabler/icons-react";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
+import { Trans } from "react-i18next";
 import { Link, useSearchParams } from "react-router";
 
 import { api, body } from "../../../api/client";
 import { Empty, Failure, Waiting } from "../../../components/States";
-import { count, counted } from "../../../format/count";
+import { count } from "../../../format/count";
 import { percent } from "../../../format/percent";
+import { t } from "../../../i18n";
 import { ComparisonTable } from "./ComparisonTable";
 import { FilterBar } from "./FilterBar";
 import { filtersSet, keyOf, queryOf } from "./filters";
@@ -47,20 +49,18 @@ export function Browser() {
   return (
     <Stack gap="xs">
       <Group justify="space-between" wrap="nowrap">
-        <Title order={1}>Data</Title>
+        <Title order={1}>{t("Data")}</Title>
         <Group gap="xs" justify="flex-end">
           <Told rows={rows.length} ended={pages.data !== undefined && !pages.hasNextPage} filtered={filtered} total={total} matching={matching}>
             {filtered && pages.hasNextPage && !counts && (
-              <Button variant="subtle" size="compact-xs" onClick={() => setAsked(key)}>
-                Count
-              </Button>
+              <Button variant="subtle" size="compact-xs" onClick={() => setAsked(key)}>{t("Count")}</Button>
             )}
           </Told>
           <Button component={Link} to="/data/training-sets" variant="light" size="compact-sm">
-            Training sets
+            {t("Training sets")}
           </Button>
           <Button variant="default" size="compact-sm" onClick={refresh} leftSection={<IconRefresh size={14} />}>
-            Reload
+            {t("Reload")}
           </Button>
         </Group>
       </Group>
@@ -104,10 +104,10 @@ interface ToldProps {
 /** How many there are, as well as it is known yet. */
 function Told({ rows, ended, filtered, total, matching, children }: ToldProps) {
   let status = "";
-  if (ended && (filtered || rows >= (total ?? 0))) status = counted(rows, "comparison");
-  else if (!filtered) status = total === undefined ? "" : counted(total, "comparison");
-  else if (matching !== null && matching.share >= 1) status = counted(matching.matches, "comparison");
-  else if (matching !== null) status = `more than ${count(Math.max(matching.matches, rows))}, counted ${percent(matching.share, 0)}`;
+  if (ended && (filtered || rows >= (total ?? 0))) status = t("{{count}} comparisons", { count: rows });
+  else if (!filtered) status = total === undefined ? "" : t("{{count}} comparisons", { count: total });
+  else if (matching !== null && matching.share >= 1) status = t("{{count}} comparisons", { count: matching.matches });
+  else if (matching !== null) status = t("more than {{max}}, counted {{share}}", { max: count(Math.max(matching.matches, rows)), share: percent(matching.share, 0) });
   return (
     <Group gap={4} wrap="nowrap">
       <Text size="sm" className="dim" role="status">
@@ -120,13 +120,15 @@ function Told({ rows, ended, filtered, total, matching, children }: ToldProps) {
 
 function Nothing({ filtered }: { filtered: boolean }) {
   return filtered ? (
-    <Empty title="No such comparison">
-      Take a filter away, or search for a shorter text. Rated or labelled responses that are in no comparison are not
-      listed here.
+    <Empty title={t("No such comparison")}>
+      {t("Take a filter away, or search for a shorter text. Rated or labelled responses that are in no comparison are not listed here.")}
     </Empty>
   ) : (
-    <Empty title="There are no comparisons yet">
-      Import a file of preference pairs: <code>assay data import pairs.jsonl</code>
+    <Empty title={t("There are no comparisons yet")}>
+      <Trans
+        i18nKey="Import a file of preference pairs: <code>assay data import pairs.jsonl</code>"
+        components={{ code: <code /> }}
+      />
     </Empty>
   );
 }

@@ -3,6 +3,7 @@ import { memo } from "react";
 
 import type { Schemas } from "../../../api/client";
 import { PoolBadge } from "../../../components/PoolBadge";
+import { t } from "../../../i18n";
 import type { Row } from "./useComparisons";
 
 interface Props {
@@ -33,7 +34,7 @@ export const ComparisonRow = memo(function ComparisonRow({ row, index, top, heig
       onClick={() => open(index)}
     >
       <div role="gridcell" className="clamp">
-        {row.turns > 1 && <span className="dim">[{row.turns} turns] </span>}
+        {row.turns > 1 && <span className="dim">{t("[{{turns}} turns]", { turns: row.turns })} </span>}
         <Told excerpt={row.prompt} needle={needle} />
       </div>
       <div role="gridcell" className="clamp side" data-preferred={row.label === "A" || undefined}>
@@ -47,7 +48,7 @@ export const ComparisonRow = memo(function ComparisonRow({ row, index, top, heig
       <div role="gridcell" className="comparisons-facts">
         <PoolBadge pool={row.pool} />
         <Text size="xs" component="span" fw={600}>
-          {row.label ?? "no label"}
+          {row.label ?? t("no label")}
         </Text>
       </div>
       <div role="gridcell" className="comparisons-origin" title={row.sources.join(", ")}>
@@ -57,9 +58,7 @@ export const ComparisonRow = memo(function ComparisonRow({ row, index, top, heig
       <div role="gridcell" className="comparisons-facts">
         {opinions}
         {row.conflict && (
-          <Badge color="orange" variant="light" size="xs">
-            conflict
-          </Badge>
+          <Badge color="orange" variant="light" size="xs">{t("conflict")}</Badge>
         )}
       </div>
     </div>
@@ -69,7 +68,7 @@ export const ComparisonRow = memo(function ComparisonRow({ row, index, top, heig
 /** An excerpt; what was searched for is marked. */
 function Told({ excerpt, needle }: { excerpt: Schemas["Excerpt"]; needle: string }) {
   const text = excerpt.text.trim();
-  if (text === "") return <span className="dim">(empty)</span>;
+  if (text === "") return <span className="dim">{t("(empty)")}</span>;
   const at = excerpt.found ? text.toLowerCase().indexOf(needle.toLowerCase()) : -1;
   if (at < 0) return <span>{text}</span>;
   return (

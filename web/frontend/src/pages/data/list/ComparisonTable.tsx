@@ -7,6 +7,7 @@ import { useLocation, useNavigate } from "react-router";
 
 import { Failure } from "../../../components/States";
 import { count } from "../../../format/count";
+import { t } from "../../../i18n";
 import { ComparisonRow } from "./ComparisonRow";
 import type { Page, Row } from "./useComparisons";
 
@@ -90,7 +91,7 @@ export function ComparisonTable({ rows, pages, paused }: Props) {
         role="grid"
         ref={grid}
         tabIndex={0}
-        aria-label="Comparisons: arrows or j and k move, Enter opens"
+        aria-label={t("Comparisons: arrows or j and k move, Enter opens")}
         aria-rowcount={hasNextPage ? -1 : rows.length + 1}
         aria-colcount={6}
         aria-activedescendant={rows[current] && `row-${rows[current].comparison_id}`}
@@ -99,7 +100,7 @@ export function ComparisonTable({ rows, pages, paused }: Props) {
       >
         <div role="rowgroup" className="comparisons-top">
           <div role="row" aria-rowindex={1} className="comparisons-row comparisons-head">
-            {["Prompt", "Response A", "Response B", "Pool", "Source", "Opinions"].map((title) => (
+            {[t("Prompt"), "Response A", "Response B", t("Pool"), t("Source"), t("Opinions")].map((title) => (
               <div role="columnheader" key={title}>
                 {title}
               </div>
@@ -128,14 +129,12 @@ export function ComparisonTable({ rows, pages, paused }: Props) {
         ) : pages.failureReason !== null ? (
           <Failure error={pages.failureReason} />
         ) : hasNextPage ? (
-          isFetching && <Loader size={12} role="img" aria-label="Loading further rows" />
+          isFetching && <Loader size={12} role="img" aria-label={t("Loading further rows")} />
         ) : (
-          <Text size="xs" className="dim">
-            That is all.
-          </Text>
+          <Text size="xs" className="dim">{t("That is all.")}</Text>
         )}
         <Text size="xs" className="dim" visibleFrom="sm">
-          {rows.length > 0 && `${count(current + 1)} of ${count(rows.length)} loaded; j k move, Enter opens`}
+          {rows.length > 0 && t("{{current}} of {{rows}} loaded; j k move, Enter opens", { current: count(current + 1), rows: count(rows.length) })}
         </Text>
       </div>
     </div>

@@ -4,9 +4,11 @@ import { IconFilter, IconSearch } from "@tabler/icons-react";
 import { useState } from "react";
 import { useSearchParams } from "react-router";
 
+import { poolChoices } from "../../../components/PoolBadge";
 import type { Schemas } from "../../../api/client";
 import { count } from "../../../format/count";
-import { CONFLICTS, filtersSet, isId, LABELS, MANY, ONE, POOLS } from "./filters";
+import { t } from "../../../i18n";
+import { CONFLICTS, filtersSet, isId, LABELS, MANY, ONE, POOLS, translated } from "./filters";
 
 type Facets = Schemas["ComparisonFacets"];
 type Change = (changes: Record<string, string | string[] | null>) => void;
@@ -32,19 +34,18 @@ export function FilterBar({ facets }: { facets: Facets | undefined }) {
     );
   const clear = () => change(Object.fromEntries([...MANY, ...ONE.filter((name) => name !== "order")].map((name) => [name, null])));
   return (
-    <div role="search" aria-label="Comparisons">
+    <div role="search" aria-label={t("Comparisons")}>
       <Group gap="xs" align="end">
         <SearchBox key={`${address.get("text")} ${address.get("id")}`} address={address} change={change} />
         {narrow && (
           <Button variant="default" onClick={toggle} aria-expanded={opened} leftSection={<IconFilter size={14} />}>
-            Filters{set > 0 && ` (${set})`}
+            {t("Filters")}
+            {set > 0 && ` (${set})`}
           </Button>
         )}
         {!narrow && <Fields facets={facets} address={address} change={change} />}
         {set > 0 && (
-          <Button variant="subtle" onClick={clear}>
-            Clear
-          </Button>
+          <Button variant="subtle" onClick={clear}>{t("Clear")}</Button>
         )}
       </Group>
       {narrow && (
@@ -75,12 +76,12 @@ function SearchBox({ address, change }: Part) {
   return (
     <Group gap={0} align="end" wrap="nowrap">
       <Select
-        aria-label="Search in"
+        aria-label={t("Search in")}
         w={76}
         allowDeselect={false}
         data={[
-          { value: "text", label: "Text" },
-          { value: "id", label: "Id" },
+          { value: "text", label: t("Text") },
+          { value: "id", label: t("Id") },
         ]}
         value={by}
         onChange={(value) => {
@@ -89,8 +90,8 @@ function SearchBox({ address, change }: Part) {
         }}
       />
       <TextInput
-        aria-label={by === "id" ? "Id of a comparison, prompt, response, judgment or record" : "Text in a prompt or response"}
-        placeholder={by === "id" ? "c-..., p-..., r-..., j-..., record" : "in prompts and responses"}
+        aria-label={by === "id" ? t("Id of a comparison, prompt, response, judgment or record") : t("Text in a prompt or response")}
+        placeholder={by === "id" ? t("c-..., p-..., r-..., j-..., record") : t("in prompts and responses")}
         leftSection={<IconSearch size={14} />}
         w={240}
         value={typed}
@@ -118,7 +119,7 @@ function Fields({ facets, address, change }: Part & { facets: Facets | undefined
   const many = (name: string, label: string, data: (string | { value: string; label: string })[], width: number) => (
     <MultiSelect
       label={label}
-      placeholder={address.has(name) ? undefined : "all"}
+      placeholder={address.has(name) ? undefined : t("all")}
       w={width}
       data={data}
       searchable={data.length > 8}
@@ -133,25 +134,25 @@ function Fields({ facets, address, change }: Part & { facets: Facets | undefined
   const model = address.get("scored_by");
   return (
     <>
-      {many("pool", "Pool", POOLS, 130)}
-      {many("label", "Label", LABELS, 110)}
-      {many("source", "Source", listed(facets?.sources, "source"), 150)}
-      {many("category", "Category", listed(facets?.categories, "category"), 150)}
-      {many("language", "Language", listed(facets?.languages, "language"), 110)}
+      {many("pool", t("Pool"), poolChoices(POOLS), 130)}
+      {many("label", t("Label"), translated(LABELS), 110)}
+      {many("source", t("Source"), listed(facets?.sources, "source"), 150)}
+      {many("category", t("Category"), listed(facets?.categories, "category"), 150)}
+      {many("language", t("Language"), listed(facets?.languages, "language"), 110)}
       <Select
-        label="Disagreement"
-        placeholder="any or none"
+        label={t("Disagreement")}
+        placeholder={t("any or none")}
         clearable
         w={170}
-        data={CONFLICTS}
+        data={translated(CONFLICTS)}
         value={address.get("conflict")}
         onChange={(value) => change({ conflict: value })}
         comboboxProps={{ width: 230, position: "bottom-start" }}
       />
       {(facets === undefined || facets.models.length > 0 || model !== null) && (
         <Select
-          label="Scored by"
-          placeholder="any model"
+          label={t("Scored by")}
+          placeholder={t("any model")}
           clearable
           w={150}
           data={facets?.models.map((one) => one.model) ?? (model ? [model] : [])}
@@ -161,12 +162,12 @@ function Fields({ facets, address, change }: Part & { facets: Facets | undefined
       )}
       {model !== null && <Rewards key={model} facets={facets} address={address} change={change} />}
       <Select
-        label="Order"
+        label={t("Order")}
         w={130}
         allowDeselect={false}
         data={[
-          { value: "oldest", label: "oldest first" },
-          { value: "newest", label: "newest first" },
+          { value: "oldest", label: t("oldest first") },
+          { value: "newest", label: t("newest first") },
         ]}
         value={address.get("order") ?? "oldest"}
         onChange={(value) => change({ order: value === "oldest" ? null : value })}
@@ -190,7 +191,7 @@ function Rewards({ facets, address, change }: Part & { facets: Facets | undefine
   );
   return (
     <>
-      {bound("reward_low", "Reward from", options?.low)}
+      {bound("reward_low", t("Reward from"), options?.low)}
       {bound("reward_high", "to", options?.high)}
     </>
   );

@@ -1,6 +1,7 @@
 import { Button, Group, Progress, Text } from "@mantine/core";
 
-import { count } from "../../../format/count";
+import { fixed } from "../../../format/figure";
+import { t } from "../../../i18n";
 
 interface Props {
   examined: number;
@@ -16,13 +17,13 @@ export function Searching({ examined, total, found: matches, stopped, stop, goOn
   const share = (100 * examined) / Math.max(total, 1);
   return (
     <Group gap="xs" wrap="nowrap">
-      <Progress value={share} w={{ base: 64, sm: 160 }} flex="none" size="sm" aria-label="Searched" />
+      <Progress value={share} w={{ base: 64, sm: 160 }} flex="none" size="sm" aria-label={t("Searched")} />
       <Text size="sm" className="dim" role="status">
-        {count(matches)} found in {share < 1 ? share.toFixed(1) : Math.floor(share)} % of {count(total)}
-        {stopped ? ", stopped" : ", searching on"}
+        {t("{{matches}} found in {{share}} % of {{total}}", { matches, share: share < 1 ? fixed(share, 1) : Math.floor(share), total })}
+        {stopped ? t(", stopped") : t(", searching on")}
       </Text>
       <Button variant="subtle" size="compact-xs" flex="none" onClick={stopped ? goOn : stop}>
-        {stopped ? "Search on" : "Stop"}
+        {stopped ? t("Search on") : t("Stop")}
       </Button>
     </Group>
   );

@@ -1,4 +1,5 @@
 import type { operations } from "../../../api/schema";
+import { t, textKey } from "../../../i18n";
 
 export type Query = NonNullable<operations["list_comparisons"]["parameters"]["query"]>;
 
@@ -10,15 +11,20 @@ export const POOLS = ["unverified", "gold", "silver", "recycled", "pending", "di
 export const LABELS = [
   { value: "A", label: "A" },
   { value: "B", label: "B" },
-  { value: "tie", label: "tie" },
-  { value: "none", label: "no label" },
+  { value: "tie", label: textKey("tie") },
+  { value: "none", label: textKey("no label") },
 ];
 export const CONFLICTS = [
-  { value: "any", label: "any two" },
-  { value: "against_source", label: "an annotator with the source" },
-  { value: "annotators", label: "annotators with one another" },
-  { value: "sources", label: "sources with one another" },
+  { value: "any", label: textKey("any two") },
+  { value: "against_source", label: textKey("an annotator with the source") },
+  { value: "annotators", label: textKey("annotators with one another") },
+  { value: "sources", label: textKey("sources with one another") },
 ];
+
+/** Choices in the person's language. */
+export function translated(choices: { value: string; label: string }[]): { value: string; label: string }[] {
+  return choices.map(({ value, label }) => ({ value, label: t(label) }));
+}
 
 /** What the address asks for, as the API takes it. */
 export function queryOf(address: URLSearchParams): Query {

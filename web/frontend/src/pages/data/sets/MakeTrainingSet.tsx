@@ -4,7 +4,9 @@ import { useEffect, useState, type FormEvent } from "react";
 import { Link } from "react-router";
 
 import { api, body } from "../../../api/client";
+import { poolChoices } from "../../../components/PoolBadge";
 import { Failure } from "../../../components/States";
+import { t } from "../../../i18n";
 import { goesOn } from "../../curate/stages/useStages";
 import { POOLS, useMaking, type Asked } from "./sets";
 import { NewSet } from "./SetCard";
@@ -46,39 +48,37 @@ export function MakeTrainingSet({ name: first = "", pools: some = [], sources }:
   };
   return (
     <Stack gap="xs">
-      <form onSubmit={submit} aria-label="Make a training set">
+      <form onSubmit={submit} aria-label={t("Make a training set")}>
         <Group gap="sm" align="end">
           <TextInput
-            label="Name"
+            label={t("Name")}
             required
             w={170}
             pattern="[A-Za-z0-9][A-Za-z0-9_.+\-]{0,90}"
-            title="Letters and digits; after the first also . _ + -"
+            title={t("Letters and digits; after the first also . _ + -")}
             value={name}
             onChange={(event) => setName(event.currentTarget.value)}
           />
-          <NumberInput label="Held out, % of the prompts" w={170} min={0} max={90} decimalScale={2} value={share} onChange={setShare} />
-          <MultiSelect label="Pools" w={230} data={POOLS} value={pools} onChange={(chosen) => setPools(chosen as Asked["pools"])} placeholder={pools.length === 0 ? "all with a label" : ""} />
+          <NumberInput label={t("Held out, % of the prompts")} w={170} min={0} max={90} decimalScale={2} value={share} onChange={setShare} />
+          <MultiSelect label={t("Pools")} w={230} data={poolChoices(POOLS)} value={pools} onChange={(chosen) => setPools(chosen as Asked["pools"])} placeholder={pools.length === 0 ? t("all with a label") : ""} />
           {sources !== undefined && sources.length > 0 && (
-            <MultiSelect label="Sources" w={230} data={sources} value={from} onChange={setFrom} placeholder={from.length === 0 ? "all" : ""} />
+            <MultiSelect label={t("Sources")} w={230} data={sources} value={from} onChange={setFrom} placeholder={from.length === 0 ? t("all") : ""} />
           )}
           <Button type="submit" variant="light" loading={going} disabled={name.trim() === ""}>
-            Make a training set
+            {t("Make a training set")}
           </Button>
         </Group>
       </form>
       {going && (
         <Text size="sm" className="dim" role="status">
-          Being made. With a million comparisons this takes a minute; it goes on when you leave this page.
+          {t("Being made. With a million comparisons this takes a minute; it goes on when you leave this page.")}
         </Text>
       )}
       {start.error !== null && <Failure error={start.error} />}
       {stage !== undefined && !going && created === null && (
-        <Alert color="red" role="alert" title="It was not made">
+        <Alert color="red" role="alert" title={t("It was not made")}>
           {stage.why ?? stage.status}.{" "}
-          <Anchor component={Link} to="/curate/stages" size="sm">
-            What the command said
-          </Anchor>
+          <Anchor component={Link} to="/curate/stages" size="sm">{t("What the command said")}</Anchor>
         </Alert>
       )}
       {created !== null && !going && <NewSet name={created} />}

@@ -1,11 +1,13 @@
 import { Alert, Button, Code, Group, Text } from "@mantine/core";
 import { IconDownload } from "@tabler/icons-react";
 import { useQuery } from "@tanstack/react-query";
+import { Trans } from "react-i18next";
 
 import { api, body } from "../../../api/client";
 import { useAllows } from "../../../api/session";
 import { Failure, Waiting } from "../../../components/States";
-import { count, counted } from "../../../format/count";
+import { count } from "../../../format/count";
+import { t } from "../../../i18n";
 import { Command } from "../../runs/Command";
 import type { TrainingSet } from "./sets";
 
@@ -15,17 +17,17 @@ export function NewSet({ name }: { name: string }) {
     queryKey: ["training-sets", "one", name],
     queryFn: () => body(api.GET("/api/training-sets/{name}", { params: { path: { name } } })),
   });
-  if (data === undefined) return failureReason === null ? <Waiting what="Reading what was made" /> : <Failure error={failureReason} />;
+  if (data === undefined) return failureReason === null ? <Waiting what={t("Reading what was made")} /> : <Failure error={failureReason} />;
   return (
     <SetCard set={data.made}>
       {data.stops_training !== null && (
-        <Alert color="yellow" py={6} title="Not ready for training yet">
+        <Alert color="yellow" py={6} title={t("Not ready for training yet")}>
           {data.stops_training}
         </Alert>
       )}
       {data.stops_training === null && (
         <Text size="sm" className="dim">
-          {data.contamination.length === 0 ? "Contamination is not checked: no benchmark is registered." : data.contamination.join("; ")}
+          {data.contamination.length === 0 ? t("Contamination is not checked: no benchmark is registered.") : data.contamination.join("; ")}
         </Text>
       )}
     </SetCard>
@@ -37,7 +39,7 @@ export function SetCard({ set, children }: { set: TrainingSet; children?: React.
   const curator = useAllows("curate");
   const pools = Object.entries(set.pools).map(([pool, items]) => `${count(items)} ${pool}`);
   return (
-    <section className="panel" aria-label={`Training set ${set.name}`}>
+    <section className="panel" aria-label={t("Training set {{name}}", { name: set.name })}>
       <Group justify="space-between" gap="xs" mb={4}>
         <Text fw={600} size="sm" style={{ overflowWrap: "anywhere", minWidth: 0 }}>
           {set.name}
@@ -50,20 +52,22 @@ export function SetCard({ set, children }: { set: TrainingSet; children?: React.
             variant="default"
             size="compact-sm"
             leftSection={<IconDownload size={14} />}
-            aria-label={`Download ${set.name} as JSONL`}
-          >
-            Download JSONL
-          </Button>
+            aria-label={t("Download {{name}} as JSONL", { name: set.name })}
+          >{t("Download JSONL")}</Button>
         )}
       </Group>
       <Text size="sm">
-        <b>{counted(set.pairs, "pair")}</b> ({pools.join(", ")}
-        {set.ties > 0 && `; ${counted(set.ties, "tie")} besides, which training leaves out`}),{" "}
-        {set.held_out === null ? "none held out" : <b>{count(set.held_out.items)} held out</b>}
-        {set.held_out !== null && ` as ${set.held_out.name}`}
+        <b>{t("{{count}} pairs", { count: set.pairs })}</b> ({pools.join(", ")}
+        {set.ties > 0 && t("; {{ties}} besides, which training leaves out", { ties: t("{{count}} ties", { count: set.ties }) })}),{" "}
+        {set.held_out === null ? t("none held out") : <b>{t("{{items}} held out", { items: count(set.held_out.items) })}</b>}
+        {set.held_out !== null && t(" as {{held_out}}", { held_out: set.held_out.name })}
       </Text>
       <Text size="xs" className="dim" style={{ overflowWrap: "anywhere" }}>
-        content hash <Code fz="xs">{set.content_hash}</Code>
+        <Trans
+          i18nKey={"content hash <code>{{content_hash}}</code>"}
+          values={{ content_hash: set.content_hash }}
+          components={{ code: <Code fz="xs" /> }}
+        />
       </Text>
       {children}
       <Group mt={4}>
@@ -71,7 +75,11 @@ export function SetCard({ set, children }: { set: TrainingSet; children?: React.
       </Group>
       {curator && !set.downloadable && (
         <Text size="xs" className="dim">
-          Too large to be downloaded from here: <Code fz="xs">{`assay data export ${set.name}.jsonl --snapshot ${set.name}`}</Code>
+          <Trans
+            i18nKey={"Too large to be downloaded from here: <code>{{snapshot}}</code>"}
+            values={{ snapshot: `assay data export ${set.name}.jsonl --snapshot ${set.name}` }}
+            components={{ code: <Code fz="xs" /> }}
+          />
         </Text>
       )}
     </section>

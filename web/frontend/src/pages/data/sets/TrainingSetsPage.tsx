@@ -1,10 +1,12 @@
 import { Anchor, Group, Stack, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
+import { Trans } from "react-i18next";
 import { Link } from "react-router";
 
 import { api, body } from "../../../api/client";
 import { useAllows } from "../../../api/session";
 import { Empty } from "../../../components/States";
+import { t } from "../../../i18n";
 import { Loaded } from "../../curate/shared/Loaded";
 import { MakeTrainingSet } from "./MakeTrainingSet";
 import { SetCard } from "./SetCard";
@@ -22,29 +24,27 @@ export function TrainingSetsPage() {
   return (
     <Stack gap="sm">
       <Group justify="space-between">
-        <Title order={1}>Training sets</Title>
-        <Anchor component={Link} to="/data" size="sm">
-          All comparisons
-        </Anchor>
+        <Title order={1}>{t("Training sets")}</Title>
+        <Anchor component={Link} to="/data" size="sm">{t("All comparisons")}</Anchor>
       </Group>
       <Text size="sm" className="dim">
-        A training set is a selection of labelled comparisons, fixed under a name: it never changes, whatever is decided later. Prompts
-        that are held out are in no pair of the other part.
+        {t("A training set is a selection of labelled comparisons, fixed under a name: it never changes, whatever is decided later. Prompts that are held out are in no pair of the other part.")}
       </Text>
       {curator ? (
         <div className="panel">
           <MakeTrainingSet sources={facets.data?.sources.map(({ value }) => value)} />
         </div>
       ) : (
-        <Text size="sm" className="dim">
-          Making and downloading them takes the role curator.
-        </Text>
+        <Text size="sm" className="dim">{t("Making and downloading them takes the role curator.")}</Text>
       )}
       <Loaded query={query}>
         {({ sets }) =>
           sets.length === 0 ? (
-            <Empty title="There are no training sets yet">
-              Make one above, or with <code>assay data snapshot train --pool gold --holdout 0.1</code>
+            <Empty title={t("There are no training sets yet")}>
+              <Trans
+                i18nKey="Make one above, or with <code>assay data snapshot train --pool gold --holdout 0.1</code>"
+                components={{ code: <code /> }}
+              />
             </Empty>
           ) : (
             sets.map((set) => <SetCard key={set.id} set={set} />)

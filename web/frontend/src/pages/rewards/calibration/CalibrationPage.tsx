@@ -1,10 +1,12 @@
 import { Code, Select, Stack, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
+import { Trans } from "react-i18next";
 import { useSearchParams } from "react-router";
 
 import { api, body } from "../../../api/client";
 import { Empty, Failure, Waiting } from "../../../components/States";
 import { momentInWords } from "../../../format/moment";
+import { t } from "../../../i18n";
 import { short } from "../format";
 import { CalibrationTable } from "./CalibrationTable";
 import { ReliabilityRun } from "./ReliabilityRun";
@@ -16,8 +18,8 @@ export function CalibrationPage() {
   if (data === undefined) return error === null ? <Waiting /> : <Failure error={error} />;
   if (data.runs.length === 0 && data.calibrations.length === 0)
     return (
-      <Empty title="No calibration and no reliability has been measured">
-        Fit one on pairs that people have verified:
+      <Empty title={t("No calibration and no reliability has been measured")}>
+        {t("Fit one on pairs that people have verified:")}
         <br />
         <Code>assay calibrate --model NAME --data GOLD</Code>
       </Empty>
@@ -27,16 +29,22 @@ export function CalibrationPage() {
     <Stack gap="md">
       {run === undefined ? (
         <Text size="sm">
-          No run of this workspace has recorded its reliability bins. <Code>assay calibrate --model NAME --data GOLD</Code>{" "}
-          does.
+          <Trans
+            i18nKey="No run of this workspace has recorded its reliability bins. <code>assay calibrate --model NAME --data GOLD</code> does."
+            components={{ code: <Code /> }}
+          />
         </Text>
       ) : (
         <>
           <Select
-            label="Measured by"
+            label={t("Measured by")}
             data={data.runs.map((one) => ({
               value: one.run_id,
-              label: `${one.model} ${short(one.version)} on ${one.data}, ${one.kind === "calibrate" ? "calibrated" : "evaluated"} ${momentInWords(one.at)}`,
+              label: t(one.kind === "calibrate" ? "{{model}} on {{data}}, calibrated {{at}}" : "{{model}} on {{data}}, evaluated {{at}}", {
+                model: `${one.model} ${short(one.version)}`,
+                data: one.data,
+                at: momentInWords(one.at),
+              }),
             }))}
             value={run.run_id}
             onChange={(id) => id !== null && setSearch({ run: id }, { replace: true })}
@@ -46,14 +54,14 @@ export function CalibrationPage() {
           <ReliabilityRun run={run} />
         </>
       )}
-      <section aria-label="Calibrations in the store">
-        <Title order={2} mb={4}>
-          Calibrations in the store
-        </Title>
+      <section aria-label={t("Calibrations in the store")}>
+        <Title order={2} mb={4}>{t("Calibrations in the store")}</Title>
         {data.calibrations.length === 0 ? (
           <Text size="sm">
-            None: stored scores have no probability. <Code>assay calibrate --model NAME --data GOLD</Code> fits one and gives
-            stored scores theirs.
+            <Trans
+              i18nKey="None: stored scores have no probability. <code>assay calibrate --model NAME --data GOLD</code> fits one and gives stored scores theirs."
+              components={{ code: <Code /> }}
+            />
           </Text>
         ) : (
           <CalibrationTable calibrations={data.calibrations} />

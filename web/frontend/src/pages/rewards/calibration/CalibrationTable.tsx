@@ -5,28 +5,29 @@ import type { Schemas } from "../../../api/client";
 import { Wide } from "../../../components/Wide";
 import { count } from "../../../format/count";
 import { momentInWords } from "../../../format/moment";
+import { t } from "../../../i18n";
 import { short } from "../format";
 
 /** Every calibration that was fitted, and how many stored probabilities came from it. */
 export function CalibrationTable({ calibrations }: { calibrations: Schemas["CalibrationEntry"][] }) {
   return (
-    <Wide label="Calibrations">
+    <Wide label={t("Calibrations")}>
       <Table withTableBorder>
         <Table.Thead>
           <Table.Tr>
-            <Table.Th>Model</Table.Th>
-            <Table.Th>Calibration</Table.Th>
-            <Table.Th>Fitted on</Table.Th>
-            <Table.Th ta="right">Pairs</Table.Th>
-            <Table.Th ta="right">Stored scores with it</Table.Th>
-            <Table.Th>When</Table.Th>
+            <Table.Th>{t("Model")}</Table.Th>
+            <Table.Th>{t("Calibration")}</Table.Th>
+            <Table.Th>{t("Fitted on")}</Table.Th>
+            <Table.Th ta="right">{t("Pairs")}</Table.Th>
+            <Table.Th ta="right">{t("Stored scores with it")}</Table.Th>
+            <Table.Th>{t("When")}</Table.Th>
           </Table.Tr>
         </Table.Thead>
         <Table.Tbody>
           {calibrations.map((one) => (
             <Table.Tr key={`${one.id} ${one.version}`}>
               <Table.Td>
-                {one.model ?? "unnamed"}{" "}
+                {one.model ?? t("unnamed")}{" "}
                 <Text span size="xs" className="dim">
                   {short(one.version)}
                 </Text>
@@ -34,10 +35,7 @@ export function CalibrationTable({ calibrations }: { calibrations: Schemas["Cali
               <Table.Td>
                 {one.described}
                 {!one.newest && (
-                  <Text span size="xs" className="dim">
-                    {" "}
-                    replaced
-                  </Text>
+                  <Text span size="xs" className="dim">{t("replaced")}</Text>
                 )}
               </Table.Td>
               <Table.Td>{one.fitted_on}</Table.Td>

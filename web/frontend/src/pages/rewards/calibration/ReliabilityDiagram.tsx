@@ -3,8 +3,9 @@ import { ReferenceLine } from "recharts";
 
 import type { Schemas } from "../../../api/client";
 import { ChartFigure } from "../../../components/ChartFigure";
-import { count, counted } from "../../../format/count";
+import { count } from "../../../format/count";
 import { figure, interval } from "../../../format/figure";
+import { t } from "../../../i18n";
 import { IntervalScatter } from "../charts/IntervalScatter";
 
 type Bin = Schemas["ReliabilityBin"];
@@ -22,10 +23,10 @@ export function ReliabilityDiagram({ title, bins, series }: { title: string; bin
         <Table>
           <Table.Thead>
             <Table.Tr>
-              <Table.Th ta="right">Stated</Table.Th>
-              <Table.Th ta="right">Observed</Table.Th>
+              <Table.Th ta="right">{t("Stated")}</Table.Th>
+              <Table.Th ta="right">{t("Observed")}</Table.Th>
               <Table.Th ta="right">95 %</Table.Th>
-              <Table.Th ta="right">Pairs</Table.Th>
+              <Table.Th ta="right">{t("Pairs")}</Table.Th>
             </Table.Tr>
           </Table.Thead>
           <Table.Tbody>
@@ -43,17 +44,21 @@ export function ReliabilityDiagram({ title, bins, series }: { title: string; bin
     >
       <IntervalScatter
         points={points}
-        x={{ of: "predicted", label: "stated probability", domain: [0, 1], ticks: TICKS }}
-        y={{ of: "observed", label: "observed share", domain: [0, 1], ticks: TICKS }}
+        x={{ of: "predicted", label: t("stated probability"), domain: [0, 1], ticks: TICKS }}
+        y={{ of: "observed", label: t("observed share"), domain: [0, 1], ticks: TICKS }}
         series={series}
         width={1.5}
         told={(point) => {
           const bin = point as Bin;
           return (
             <>
-              stated {figure(bin.predicted)}, observed {figure(bin.observed)} ({interval(bin.low, bin.high)})
+              {t("stated {{stated}}, observed {{observed}} ({{interval}})", {
+                stated: figure(bin.predicted),
+                observed: figure(bin.observed),
+                interval: interval(bin.low, bin.high),
+              })}
               <br />
-              {counted(bin.pairs, "pair")}
+              {t("{{count}} pairs", { count: bin.pairs })}
             </>
           );
         }}

@@ -1,33 +1,34 @@
 import { Alert, SimpleGrid, Stack, Table, Text } from "@mantine/core";
+import { Trans } from "react-i18next";
 
 import type { Schemas } from "../../../api/client";
 import { Wide } from "../../../components/Wide";
-import { counted } from "../../../format/count";
 import { determined, figure } from "../../../format/figure";
+import { t, textKey } from "../../../i18n";
 import { ReliabilityDiagram } from "./ReliabilityDiagram";
 
 type Run = Schemas["ReliabilityEntry"];
 
 const FIGURES = {
-  ece: "Calibration error, 10 equal bins",
-  ece_equal_mass: "Calibration error, 10 bins of equal count",
-  rms_error: "Calibration error, root mean square, debiased",
-  brier: "Brier score",
-  nll: "Negative log-likelihood, nats",
+  ece: textKey("Calibration error, 10 equal bins"),
+  ece_equal_mass: textKey("Calibration error, 10 bins of equal count"),
+  rms_error: textKey("Calibration error, root mean square, debiased"),
+  brier: textKey("Brier score"),
+  nll: textKey("Negative log-likelihood, nats"),
 };
 
 /** One run's reliability before and after, with its figures. */
 export function ReliabilityRun({ run }: { run: Run }) {
-  const after = run.kind === "calibrate" || run.fitted !== null ? "Calibrated, on folds left out of the fit" : "By the model's calibration";
+  const after = run.kind === "calibrate" || run.fitted !== null ? t("Calibrated, on folds left out of the fit") : t("By the model's calibration");
   return (
     <Stack gap="sm">
       <Text size="sm">
-        {counted(run.pairs, "pair")} of {run.data}
-        {run.fitted !== null && `; fitted: ${run.fitted}`}.
+        {t("{{pairs}} of {{data}}", { pairs: t("{{count}} pairs", { count: run.pairs }), data: run.data })}
+        {run.fitted !== null && t("; fitted: {{fitted}}", { fitted: run.fitted })}.
       </Text>
       {run.trained_on && (
         <Alert color="yellow" p={6}>
-          The model was trained on these pairs: every metric is biased upwards.
+          {t("The model was trained on these pairs: every metric is biased upwards.")}
         </Alert>
       )}
       {run.notes.map((note) => (
@@ -37,7 +38,7 @@ export function ReliabilityRun({ run }: { run: Run }) {
       ))}
       <SimpleGrid cols={{ base: 1, sm: 2 }} spacing="sm">
         <div className="panel">
-          <ReliabilityDiagram title="Rewards read as log-odds" bins={run.before.bins} series={1} />
+          <ReliabilityDiagram title={t("Rewards read as log-odds")} bins={run.before.bins} series={1} />
         </div>
         {run.after !== null && (
           <div className="panel">
@@ -47,16 +48,20 @@ export function ReliabilityRun({ run }: { run: Run }) {
       </SimpleGrid>
       {run.after === null && (
         <Text size="sm" className="dim">
-          The model had no calibration. <code>assay calibrate --model {run.model} --data GOLD</code> fits one.
+          <Trans
+            i18nKey={"The model had no calibration. <code>assay calibrate --model {{model}} --data GOLD</code> fits one."}
+            values={{ model: run.model }}
+            components={{ code: <code /> }}
+          />
         </Text>
       )}
-      <Wide label="Figures of calibration">
+      <Wide label={t("Figures of calibration")}>
         <Table withTableBorder maw={760}>
           <Table.Thead>
             <Table.Tr>
-              <Table.Th>Figure</Table.Th>
-              <Table.Th ta="right">Rewards as log-odds</Table.Th>
-              <Table.Th ta="right">{run.after === null ? "" : "Calibrated"}</Table.Th>
+              <Table.Th>{t("Figure")}</Table.Th>
+              <Table.Th ta="right">{t("Rewards as log-odds")}</Table.Th>
+              <Table.Th ta="right">{run.after === null ? "" : t("Calibrated")}</Table.Th>
             </Table.Tr>
           </Table.Thead>
           <Table.Tbody>
@@ -65,7 +70,7 @@ export function ReliabilityRun({ run }: { run: Run }) {
               return (
                 <Table.Tr key={before.name}>
                   <Table.Th scope="row" fw={400}>
-                    {FIGURES[before.name]}
+                    {t(FIGURES[before.name] ?? before.name)}
                   </Table.Th>
                   <Table.Td ta="right">
                     {figure(before.value, 4)} <Bounds of={before} />
@@ -85,7 +90,7 @@ export function ReliabilityRun({ run }: { run: Run }) {
       </Wide>
       {Object.keys(run.nll_by_method).length > 0 && (
         <Text size="xs" className="dim">
-          Likelihood on left-out folds by method:{" "}
+          {t("Likelihood on left-out folds by method:")}{" "}
           {Object.entries(run.nll_by_method)
             .map(([method, nll]) => `${method} ${figure(nll, 4)}`)
             .join(", ")}
@@ -99,7 +104,7 @@ export function ReliabilityRun({ run }: { run: Run }) {
 function Bounds({ of }: { of: Schemas["ReliabilityFigure"] }) {
   return (
     <Text span size="xs" className="dim">
-      {of.measured ? determined(of.low, of.high, 4) : "no interval"}
+      {of.measured ? determined(of.low, of.high, 4) : t("no interval")}
     </Text>
   );
 }

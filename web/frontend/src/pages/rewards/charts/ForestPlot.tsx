@@ -4,6 +4,7 @@ import { CartesianGrid, ErrorBar, ReferenceLine, ResponsiveContainer, Scatter, S
 import { ChartFigure } from "../../../components/ChartFigure";
 import { clipped } from "../../../format/clipped";
 import { figure, interval } from "../../../format/figure";
+import { t } from "../../../i18n";
 import { colourOf } from "./colours";
 import { TOOLTIP } from "./tooltip";
 
@@ -37,8 +38,8 @@ export function ForestPlot({ title, rows, reference }: { title: string; rows: Fo
         <Table>
           <Table.Thead>
             <Table.Tr>
-              <Table.Th>Model</Table.Th>
-              <Table.Th ta="right">Value</Table.Th>
+              <Table.Th>{t("Model")}</Table.Th>
+              <Table.Th ta="right">{t("Value")}</Table.Th>
               <Table.Th ta="right">95 %</Table.Th>
             </Table.Tr>
           </Table.Thead>

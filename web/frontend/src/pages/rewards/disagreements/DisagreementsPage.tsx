@@ -4,9 +4,10 @@ import { useState } from "react";
 import { useSearchParams } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
+import { poolChoices } from "../../../components/PoolBadge";
 import { useAllows } from "../../../api/session";
 import { Empty, Failure, Waiting } from "../../../components/States";
-import { counted } from "../../../format/count";
+import { t } from "../../../i18n";
 import { useKept } from "../playground/draft";
 import { AgreementSummary } from "./AgreementSummary";
 import { PairCard } from "./PairCard";
@@ -24,8 +25,8 @@ export function DisagreementsPage() {
   const { raters, start } = data;
   if (raters.length < 2)
     return (
-      <Empty title="Two models are needed that rated the same pairs">
-        Score the responses of a file with each, and keep the scores:
+      <Empty title={t("Two models are needed that rated the same pairs")}>
+        {t("Score the responses of a file with each, and keep the scores:")}
         <br />
         <Code>assay score responses.jsonl --model NAME --save</Code>
       </Empty>
@@ -46,8 +47,8 @@ export function DisagreementsPage() {
   return (
     <Stack gap="sm">
       <SimpleGrid cols={{ base: 1, sm: 2 }} spacing="xs">
-        <RaterSelect label="First" raters={raters} value={first} onChange={(reference) => change({ first: reference })} />
-        <RaterSelect label="Second" raters={candidates} value={second} onChange={(reference) => change({ first: first.reference, second: reference })} />
+        <RaterSelect label={t("First")} raters={raters} value={first} onChange={(reference) => change({ first: reference })} />
+        <RaterSelect label={t("Second")} raters={candidates} value={second} onChange={(reference) => change({ first: first.reference, second: reference })} />
       </SimpleGrid>
       <AgreementSummary first={first} second={second} />
       <Pairs key={`${first.reference}\n${second.reference}`} first={first} second={second} search={search} change={change} />
@@ -57,7 +58,7 @@ export function DisagreementsPage() {
 
 function RaterSelect({ label, raters, value, onChange }: { label: string; raters: Rater[]; value: Rater; onChange: (reference: string) => void }) {
   const raterOf = (rater: Rater) =>
-    `${rater.name}, ${rater.kind === "scores" ? `scores of ${counted(rater.rated, "response")}` : `${rater.kind.replace("_", " ")}, ${counted(rater.rated, "pair")}`}`;
+    `${rater.name}, ${rater.kind === "scores" ? t("scores of {{responses}}", { responses: t("{{count}} responses", { count: rater.rated }) }) : `${rater.kind.replace("_", " ")}, ${t("{{count}} pairs", { count: rater.rated })}`}`;
   return (
     <Select
       label={label}
@@ -104,25 +105,25 @@ function Pairs({
     <Stack gap="sm">
       <Group gap="xs" align="end">
         <Select
-          label="Sorted by"
+          label={t("Sorted by")}
           data={[
-            { value: "both", label: "how sure both are" },
-            { value: "first", label: "margin of the first" },
-            { value: "second", label: "margin of the second" },
+            { value: "both", label: t("how sure both are") },
+            { value: "first", label: t("margin of the first") },
+            { value: "second", label: t("margin of the second") },
           ]}
           value={order}
           onChange={(value) => change({ order: value })}
           allowDeselect={false}
           w={170}
         />
-        <Select label="Pool" placeholder="any" clearable data={POOLS} value={pool} onChange={(value) => change({ pool: value })} w={130} />
+        <Select label={t("Pool")} placeholder={t("any")} clearable data={poolChoices(POOLS)} value={pool} onChange={(value) => change({ pool: value })} w={130} />
         <Select
-          label="Label supports"
-          placeholder="any or none"
+          label={t("Label supports")}
+          placeholder={t("any or none")}
           clearable
           data={[
-            { value: "first", label: "the first" },
-            { value: "second", label: "the second" },
+            { value: "first", label: t("the first") },
+            { value: "second", label: t("the second") },
             { value: "unlabelled", label: "neither" },
           ]}
           value={supports}
@@ -136,10 +137,10 @@ function Pairs({
               disabled={here.length === 0}
               onClick={() => setPicked(all ? picked.filter((id) => !here.includes(id)) : [...new Set([...picked, ...here])])}
             >
-              {all ? "Unselect this page" : "Select this page"}
+              {all ? t("Unselect this page") : t("Select this page")}
             </Button>
             <Button disabled={picked.length === 0} onClick={() => setSending(true)}>
-              Send {picked.length} to a queue
+              {t("Send {{picked}} to a queue", { picked: picked.length })}
             </Button>
           </Group>
         )}
@@ -148,8 +149,8 @@ function Pairs({
       {data === undefined ? (
         agreement.failureReason === null && <Waiting />
       ) : data.total === 0 ? (
-        <Empty title={page > 1 ? "There is no such page" : "They do not disagree on any such pair"}>
-          {page > 1 ? <Button variant="default" onClick={() => change({ page: null })}>First page</Button> : "Both must have rated a pair, and prefer different responses of it."}
+        <Empty title={page > 1 ? t("There is no such page") : t("They do not disagree on any such pair")}>
+          {page > 1 ? <Button variant="default" onClick={() => change({ page: null })}>{t("First page")}</Button> : t("Both must have rated a pair, and prefer different responses of it.")}
         </Empty>
       ) : (
         <>
@@ -165,7 +166,7 @@ function Pairs({
           ))}
           <Group justify="space-between">
             <Text size="xs" className="dim" role="status">
-              {counted(data.total, "pair")}
+              {t("{{count}} pairs", { count: data.total })}
             </Text>
             <Pagination
               size="sm"
@@ -175,8 +176,8 @@ function Pairs({
                 change({ page: String(to) });
                 window.scrollTo({ top: 0 });
               }}
-              getControlProps={(control) => ({ "aria-label": `${control} page` })}
-              getItemProps={(item) => ({ "aria-label": `Page ${item}` })}
+              getControlProps={(control) => ({ "aria-label": t("{{control}} page", { control }) })}
+              getItemProps={(item) => ({ "aria-label": t("Page {{item}}", { item }) })}
             />
           </Group>
         </>

@@ -1,5 +1,6 @@
 import { Anchor, Button, Checkbox, Group, SimpleGrid, Stack, Text } from "@mantine/core";
 import { useState } from "react";
+import { Trans } from "react-i18next";
 import { Link, useNavigate } from "react-router";
 
 import type { Schemas } from "../../../api/client";
@@ -8,6 +9,7 @@ import { Messages } from "../../../components/Messages";
 import { PoolBadge } from "../../../components/PoolBadge";
 import { count } from "../../../format/count";
 import { figure } from "../../../format/figure";
+import { t } from "../../../i18n";
 import { prefill } from "../playground/draft";
 
 type Pair = Schemas["DisagreedPair"];
@@ -35,22 +37,22 @@ export function PairCard({
     { name: second, side: pair.second },
   ];
   return (
-    <article className="panel" aria-label={`Pair ${pair.comparison_id}`}>
+    <article className="panel" aria-label={t("Pair {{comparison_id}}", { comparison_id: pair.comparison_id })}>
       <Stack gap={8}>
         <Group justify="space-between" gap="xs">
           <Group gap="xs">
             {onPick !== undefined && (
-              <Checkbox size="xs" checked={picked} onChange={onPick} aria-label={`Select ${pair.comparison_id}`} />
+              <Checkbox size="xs" checked={picked} onChange={onPick} aria-label={t("Select {{comparison_id}}", { comparison_id: pair.comparison_id })} />
             )}
             <PoolBadge pool={pair.pool} />
             <Text size="xs">
-              {pair.label === null ? "no label" : `label ${pair.label}`}
-              {pair.supports !== "unlabelled" && `, supports ${pair.supports === "first" ? first : second}`}
+              {pair.label === null ? t("no label") : t("label {{label}}", { label: pair.label })}
+              {pair.supports !== "unlabelled" && t(", supports {{model}}", { model: pair.supports === "first" ? first : second })}
             </Text>
           </Group>
           <Group gap="xs">
             <Button variant="subtle" size="compact-xs" aria-expanded={expanded} onClick={() => setWhole(!expanded)}>
-              {expanded ? "Less" : "Whole text"}
+              {expanded ? t("Less") : t("Whole text")}
             </Button>
             <Button
               variant="subtle"
@@ -60,11 +62,9 @@ export function PairCard({
                 void navigate("/rewards/playground");
               }}
               disabled={pair.characters_a > pair.response_a.length || pair.characters_b > pair.response_b.length}
-            >
-              Open in the playground
-            </Button>
+            >{t("Open in the playground")}</Button>
             <Anchor component={Link} to={`/data/comparisons/${pair.comparison_id}`} size="xs">
-              Comparison
+              {t("Comparison")}
             </Anchor>
           </Group>
         </Group>
@@ -74,7 +74,7 @@ export function PairCard({
           <Text size="sm" lineClamp={2} className="rewards-clip">
             {pair.prompt.length > 1 && (
               <Text span size="xs" className="dim">
-                turn {pair.prompt.length}:{" "}
+                {t("turn {{prompt}}:", { prompt: pair.prompt.length })}
               </Text>
             )}
             {last?.content}
@@ -118,8 +118,8 @@ function Response({
   return (
     <div>
       <Text size="xs" className="dim">
-        Response {letter}, {count(characters)} characters
-        {preferredBy.length > 0 && `, preferred by ${preferredBy.join(", ")}`}
+        {t("Response {{letter}}, {{characters}}", { letter, characters: t("{{count}} characters", { count: characters }) })}
+        {preferredBy.length > 0 && t(", preferred by {{preferredBy}}", { preferredBy: preferredBy.join(", ") })}
       </Text>
       {expanded ? (
         <Markdown text={text} />
@@ -130,7 +130,7 @@ function Response({
       )}
       {expanded && characters > text.length && (
         <Text size="xs" className="dim">
-          The first {count(text.length)} characters; the comparison&apos;s own page has the rest.
+          {t("The first {{text}} characters; the comparison's own page has the rest.", { text: count(text.length) })}
         </Text>
       )}
     </div>
@@ -142,14 +142,18 @@ function Said({ name, side }: { name: string; side: Side }) {
     `${figure(value)}${spread === null ? "" : ` ± ${figure(spread)}`}`;
   return (
     <Text size="xs" component="div" style={{ overflowWrap: "anywhere" }}>
-      <b>{name}</b> prefers <b>{side.prefers}</b>
+      <Trans i18nKey="<b>{{name}}</b> prefers <b>{{side}}</b>" values={{ name, side: side.prefers }} components={{ b: <b /> }} />
       {side.reward_a === null ? (
-        <>, {side.probability === null ? "confidence not said" : `confidence ${figure(side.probability)}`}</>
+        <>, {side.probability === null ? t("confidence not said") : t("confidence {{probability}}", { probability: figure(side.probability) })}</>
       ) : (
         <>
-          , {side.probability === null ? "not calibrated" : `P ${figure(side.probability)}`}; margin {figure(Math.abs(side.margin))},{" "}
-          {figure(Math.abs(side.relative_margin), 2)} times its usual one; reward A {reward(side.reward_a, side.uncertainty_a)}, B{" "}
-          {reward(side.reward_b, side.uncertainty_b)}
+          , {side.probability === null ? t("not calibrated") : `P ${figure(side.probability)}`}
+          {t("; margin {{margin}}, {{times}} times its usual one; reward A {{rewardA}}, B {{rewardB}}", {
+            margin: figure(Math.abs(side.margin)),
+            times: figure(Math.abs(side.relative_margin), 2),
+            rewardA: reward(side.reward_a, side.uncertainty_a),
+            rewardB: reward(side.reward_b, side.uncertainty_b),
+          })}
         </>
       )}
     </Text>

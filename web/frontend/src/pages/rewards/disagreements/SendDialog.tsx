@@ -5,7 +5,7 @@ import { Link } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Failure } from "../../../components/States";
-import { counted } from "../../../format/count";
+import { t } from "../../../i18n";
 import { AGAIN } from "../again";
 
 type Rater = Schemas["RaterEntry"];
@@ -57,18 +57,21 @@ export function SendDialog({
     onClose();
   };
   return (
-    <Modal opened={opened} onClose={close} title="Send to an annotation queue" closeButtonProps={{ "aria-label": "Close" }}>
+    <Modal opened={opened} onClose={close} title={t("Send to an annotation queue")} closeButtonProps={{ "aria-label": t("Close") }}>
       {send.data !== undefined ? (
         <Stack gap="sm">
           <Text size="sm" role="status">
-            {counted(send.data.added, "pair")} added to {send.data.queue}
-            {send.data.made ? ", which is new" : ""}; it has {counted(send.data.items, "pair")} now.
+            {t(send.data.made ? "{{added}} added to {{queue}}, which is new; it has {{pairs}} now." : "{{added}} added to {{queue}}; it has {{pairs}} now.", {
+              added: t("{{count}} pairs", { count: send.data.added }),
+              queue: send.data.queue,
+              pairs: t("{{count}} pairs", { count: send.data.items }),
+            })}
           </Text>
           <Group justify="space-between">
             <Anchor component={Link} to={`/annotate/queue/${encodeURIComponent(send.data.queue)}`} size="sm">
-              Annotate
+              {t("Annotate")}
             </Anchor>
-            <Button onClick={close}>Close</Button>
+            <Button onClick={close}>{t("Close")}</Button>
           </Group>
         </Stack>
       ) : (
@@ -80,12 +83,11 @@ export function SendDialog({
         >
           <Stack gap="sm">
             <Text size="sm">
-              {counted(picked.length, "pair")}. People see that {first.name} and {second.name} disagree, not who prefers what;
-              that is shown after they voted.
+              {t("{{pairs}}. People see that {{first}} and {{second}} disagree, not who prefers what; that is shown after they voted.", { pairs: t("{{count}} pairs", { count: picked.length }), first: first.name, second: second.name })}
             </Text>
             <Autocomplete
-              label="Queue"
-              description="One that takes items, or a new name."
+              label={t("Queue")}
+              description={t("One that takes items, or a new name.")}
               required
               data={queues.data?.queues.map(({ name }) => name) ?? []}
               value={queue}
@@ -94,15 +96,19 @@ export function SendDialog({
               data-autofocus
             />
             {existing === undefined ? (
-              <NumberInput label="People per pair" min={1} max={50} value={overlap} onChange={setOverlap} />
+              <NumberInput label={t("People per pair")} min={1} max={50} value={overlap} onChange={setOverlap} />
             ) : (
               <Text size="xs" className="dim">
-                {existing.name} has {counted(existing.items, "pair")}, {existing.overlap === "all" ? "everyone" : existing.overlap} per pair.
+                {t("{{name}} has {{pairs}}, {{people}} per pair.", {
+                  name: existing.name,
+                  pairs: t("{{count}} pairs", { count: existing.items }),
+                  people: existing.overlap === "all" ? t("everyone") : existing.overlap,
+                })}
               </Text>
             )}
             <Textarea
-              label="Note"
-              description="Shown beside each pair, after the names of the two."
+              label={t("Note")}
+              description={t("Shown beside each pair, after the names of the two.")}
               value={note}
               maxLength={500}
               autosize
@@ -112,7 +118,7 @@ export function SendDialog({
             {send.failureReason !== null && <Failure error={send.failureReason} />}
             <Group justify="end">
               <Button type="submit" loading={send.isPending} disabled={queue.trim() === "" || picked.length === 0}>
-                Send
+                {t("Send")}
               </Button>
             </Group>
           </Stack>

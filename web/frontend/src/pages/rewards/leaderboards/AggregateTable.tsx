@@ -4,6 +4,7 @@ import { useState } from "react";
 
 import { Wide } from "../../../components/Wide";
 import { figure, interval } from "../../../format/figure";
+import { t } from "../../../i18n";
 import type { Result } from "./results";
 
 /** Every aggregate by name; a name with parts opens. Choosing one shows it in the chart above. */
@@ -33,14 +34,12 @@ export function AggregateTable({
   };
   return (
     <div>
-      <Title order={3} mb={4}>
-        Parts
-      </Title>
-      <Wide label="Parts">
+      <Title order={3} mb={4}>{t("Parts")}</Title>
+      <Wide label={t("Parts")}>
         <Table withTableBorder highlightOnHover>
           <Table.Thead>
             <Table.Tr>
-              <Table.Th>Aggregate</Table.Th>
+              <Table.Th>{t("Aggregate")}</Table.Th>
               {names.map((name) => (
                 <Table.Th key={name} ta="right">
                   {name}
@@ -62,7 +61,7 @@ export function AggregateTable({
                             variant="subtle"
                             color="gray"
                             aria-expanded={open.has(name)}
-                            aria-label={`Parts of ${name}`}
+                            aria-label={t("Parts of {{name}}", { name })}
                             onClick={() => toggle(name)}
                           >
                             {open.has(name) ? <IconChevronDown size={14} /> : <IconChevronRight size={14} />}

@@ -1,10 +1,12 @@
 import { Code, Group, Select, Table, Text, Title } from "@mantine/core";
 import { useState } from "react";
+import { Trans } from "react-i18next";
 import { CartesianGrid, ErrorBar, Legend, Line, LineChart, ResponsiveContainer, Tooltip, XAxis, YAxis } from "recharts";
 
 import { ChartFigure } from "../../../components/ChartFigure";
-import { count, counted } from "../../../format/count";
+import { count } from "../../../format/count";
 import { figure, interval } from "../../../format/figure";
+import { t } from "../../../i18n";
 import { colourOf } from "../charts/colours";
 import { TOOLTIP } from "../charts/tooltip";
 import type { Result } from "./results";
@@ -15,7 +17,7 @@ const LISTS = ["rewardbench2", "rmb", "ppe"];
 function shrinking(points: Result["curves"][number]["points"]): string | null {
   const [first, last] = [points[0], points.at(-1)];
   if (first === undefined || last === undefined || first.items === last.items) return null;
-  return `${counted(first.items, "list")} at ${first.n}, ${count(last.items)} at ${last.n}`;
+  return t("{{lists}} at {{n}}, {{items}} at {{n2}}", { lists: t("{{count}} lists", { count: first.items }), n: first.n, items: count(last.items), n2: last.n });
 }
 
 /** What choosing the best of n by each model brings in gold; nothing where the benchmark has no lists. */
@@ -27,8 +29,11 @@ export function BestOfCurves({ results, names }: { results: Result[]; names: str
     if (!LISTS.includes(results[0]?.bench ?? "")) return null;
     return (
       <Text size="sm" className="dim">
-        These results have no best-of-n curve: run the evaluation again with{" "}
-        <Code>assay eval --bench {results[0]?.bench} --model NAME</Code>.
+        <Trans
+          i18nKey={"These results have no best-of-n curve: run the evaluation again with <code>assay eval --bench {{bench}} --model NAME</code>."}
+          values={{ bench: results[0]?.bench }}
+          components={{ code: <Code /> }}
+        />
       </Text>
     );
   }
@@ -51,20 +56,20 @@ export function BestOfCurves({ results, names }: { results: Result[]; names: str
   return (
     <div className="panel">
       <Group justify="space-between" mb={6}>
-        <Title order={3}>Best of n</Title>
+        <Title order={3}>{t("Best of n")}</Title>
         {curves.length > 1 && (
-          <Select aria-label="Curve" data={curves} value={curve} onChange={setChosen} allowDeselect={false} w={200} />
+          <Select aria-label={t("Curve")} data={curves} value={curve} onChange={setChosen} allowDeselect={false} w={200} />
         )}
       </Group>
       <ChartFigure
-        title={`Expected gold of the best of n by each model, ${curve}; 95 % intervals`}
+        title={t("Expected gold of the best of n by each model, {{curve}}; 95 % intervals", { curve })}
         height={280}
         table={
           <Table>
             <Table.Thead>
               <Table.Tr>
                 <Table.Th>n</Table.Th>
-                <Table.Th>KL, nats</Table.Th>
+                <Table.Th>{t("KL, nats")}</Table.Th>
                 {series.map(({ name }) => (
                   <Table.Th key={name}>{name}</Table.Th>
                 ))}
@@ -79,7 +84,7 @@ export function BestOfCurves({ results, names }: { results: Result[]; names: str
                     const point = points.find((one) => one.n === n);
                     return (
                       <Table.Td key={name}>
-                        {figure(point?.gold)} ({interval(point?.low, point?.high)}), {counted(point?.items ?? 0, "list")}
+                        {figure(point?.gold)} ({interval(point?.low, point?.high)}), {t("{{count}} lists", { count: point?.items ?? 0 })}
                       </Table.Td>
                     );
                   })}
@@ -94,7 +99,7 @@ export function BestOfCurves({ results, names }: { results: Result[]; names: str
             <CartesianGrid vertical={false} />
             <XAxis dataKey="n" type="number" domain={["dataMin", "dataMax"]} ticks={steps.length <= 12 ? steps : undefined} />
             <YAxis domain={["auto", "auto"]} tickFormatter={(value: number) => figure(value, 2)} width={48} />
-            <Tooltip {...TOOLTIP} formatter={(value) => figure(Number(value))} labelFormatter={(n) => `best of ${n}`} />
+            <Tooltip {...TOOLTIP} formatter={(value) => figure(Number(value))} labelFormatter={(n) => t("best of {{n}}", { n })} />
             <Legend />
             {series.map(({ name }, index) => (
               <Line
@@ -114,7 +119,7 @@ export function BestOfCurves({ results, names }: { results: Result[]; names: str
       </ChartFigure>
       {few.length > 0 && (
         <Text size="xs" className="dim">
-          Only lists of n responses or more count at n, fewer towards the right: {few.join("; ")}.
+          {t("Only lists of n responses or more count at n, fewer towards the right: {{few}}.", { few: few.join("; ") })}
         </Text>
       )}
     </div>

@@ -2,6 +2,7 @@ import { Anchor, Stack, Text, Title } from "@mantine/core";
 import { Link, useParams, useSearchParams } from "react-router";
 
 import { Empty, Failure, Waiting } from "../../../components/States";
+import { t } from "../../../i18n";
 import { ForestPlot } from "../charts/ForestPlot";
 import { AggregateTable } from "./AggregateTable";
 import { BestOfCurves } from "./BestOfCurves";
@@ -28,7 +29,7 @@ export function BoardPage() {
   const { results, pending, error } = useResults(bench, visible);
 
   if (boards.data === undefined) return boards.failureReason === null ? <Waiting /> : <Failure error={boards.failureReason} />;
-  if (board === undefined) return <Empty title={`Nothing has been evaluated on ${bench}`}>Choose another benchmark under Leaderboards.</Empty>;
+  if (board === undefined) return <Empty title={t("Nothing has been evaluated on {{bench}}", { bench })}>{t("Choose another benchmark under Leaderboards.")}</Empty>;
 
   const parts = [...new Set(results.flatMap((result) => result.aggregates.map(({ name }) => name)))];
   const requested = search.get("part");
@@ -41,15 +42,13 @@ export function BoardPage() {
   };
   const rows = results.flatMap((result) => {
     const aggregate = result.aggregates.find(({ name }) => name === part);
-    return aggregate?.value == null ? [] : [{ name: nameOf(result.entry, entries) + (result.entry.ranked ? "" : ", not ranked"), ranked: result.entry.ranked, value: aggregate.value, low: aggregate.low ?? null, high: aggregate.high ?? null }];
+    return aggregate?.value == null ? [] : [{ name: nameOf(result.entry, entries) + (result.entry.ranked ? "" : t(", not ranked")), ranked: result.entry.ranked, value: aggregate.value, low: aggregate.low ?? null, high: aggregate.high ?? null }];
   });
   rows.sort((one, other) => Number(other.ranked) - Number(one.ranked) || other.value - one.value);
   return (
     <Stack gap="md">
       <div>
-        <Anchor component={Link} to="/rewards/leaderboards" size="sm">
-          All benchmarks
-        </Anchor>
+        <Anchor component={Link} to="/rewards/leaderboards" size="sm">{t("All benchmarks")}</Anchor>
         <Title order={2}>{board.title}</Title>
       </div>
       <EntryTable
@@ -63,9 +62,9 @@ export function BoardPage() {
         <>
           <div className="panel">
             {rows.length > 0 ? (
-              <ForestPlot title={`${part}, with 95 % intervals`} rows={rows} />
+              <ForestPlot title={t("{{part}}, with 95 % intervals", { part })} rows={rows} />
             ) : (
-              <Text size="sm">None of the chosen results has a value of {part}.</Text>
+              <Text size="sm">{t("None of the chosen results has a value of {{part}}.", { part })}</Text>
             )}
           </div>
           {bench === "rm-bench" && <StyleMatrix results={results} names={results.map(({ entry }) => nameOf(entry, entries))} />}

@@ -5,26 +5,27 @@ import { Wide } from "../../../components/Wide";
 import { count } from "../../../format/count";
 import { figure, interval } from "../../../format/figure";
 import { momentInWords } from "../../../format/moment";
+import { t } from "../../../i18n";
 import { short } from "../format";
 import { keyOf, type Entry } from "./results";
 
 /** Every result of the benchmark; the ticked ones are compared below. */
 export function EntryTable({ entries, shown: selected, onShow }: { entries: Entry[]; shown: string[]; onShow: (keys: string[]) => void }) {
   return (
-    <Wide label="Results">
+    <Wide label={t("Results")}>
       <Table withTableBorder>
         <Table.Thead>
           <Table.Tr>
-            <Table.Th>Shown</Table.Th>
-            <Table.Th>Model</Table.Th>
-            <Table.Th ta="right">Overall</Table.Th>
+            <Table.Th>{t("Shown")}</Table.Th>
+            <Table.Th>{t("Model")}</Table.Th>
+            <Table.Th ta="right">{t("Overall")}</Table.Th>
             <Table.Th ta="right">95 %</Table.Th>
-            <Table.Th ta="right">Scored</Table.Th>
-            <Table.Th ta="right">Failed</Table.Th>
-            <Table.Th ta="right">Truncated</Table.Th>
-            <Table.Th>Ties</Table.Th>
-            <Table.Th>Items</Table.Th>
-            <Table.Th>Run</Table.Th>
+            <Table.Th ta="right">{t("Scored")}</Table.Th>
+            <Table.Th ta="right">{t("Failed")}</Table.Th>
+            <Table.Th ta="right">{t("Truncated")}</Table.Th>
+            <Table.Th>{t("Ties")}</Table.Th>
+            <Table.Th>{t("Items")}</Table.Th>
+            <Table.Th>{t("Run")}</Table.Th>
           </Table.Tr>
         </Table.Thead>
         <Table.Tbody>
@@ -39,13 +40,13 @@ export function EntryTable({ entries, shown: selected, onShow }: { entries: Entr
                     checked={on}
                     disabled={on && selected.length === 1}
                     onChange={() => onShow(on ? selected.filter((other) => other !== key) : [...selected, key])}
-                    aria-label={`Show ${entry.model} of ${entry.run_id}`}
+                    aria-label={t("Show {{model}} of {{run_id}}", { model: entry.model, run_id: entry.run_id })}
                   />
                 </Table.Td>
                 <Table.Td>
                   {entry.model}{" "}
                   <Text span size="xs" className="dim">
-                    {entry.version === null ? "recorded scores" : [short(entry.version), entry.read_as].filter(Boolean).join(", ")}
+                    {entry.version === null ? t("recorded scores") : [short(entry.version), entry.read_as].filter(Boolean).join(", ")}
                   </Text>
                 </Table.Td>
                 <Table.Td ta="right" fw={600}>
@@ -57,7 +58,8 @@ export function EntryTable({ entries, shown: selected, onShow }: { entries: Entr
                   ))}
                   {!entry.ranked && (
                     <Text size="xs" c="var(--mantine-color-orange-text)">
-                      not ranked{entry.failures_wrong !== null && `; ${figure(entry.failures_wrong)} with failed items as wrong`}
+                      {t("not ranked")}
+                      {entry.failures_wrong !== null && t("; {{failures_wrong}} with failed items as wrong", { failures_wrong: figure(entry.failures_wrong) })}
                     </Text>
                   )}
                   {entry.headline != null && entry.headline.name !== "overall" && (
@@ -68,16 +70,16 @@ export function EntryTable({ entries, shown: selected, onShow }: { entries: Entr
                 </Table.Td>
                 <Table.Td ta="right">{interval(entry.headline?.low, entry.headline?.high)}</Table.Td>
                 <Table.Td ta="right">
-                  {count(entry.scored)} of {count(entry.items)}
+                  {t("{{scored}} of {{items}}", { scored: count(entry.scored), items: count(entry.items) })}
                 </Table.Td>
                 <Table.Td ta="right">{count(entry.failed)}</Table.Td>
                 <Table.Td ta="right">{count(entry.truncated)}</Table.Td>
                 <Table.Td>{entry.ties}</Table.Td>
                 <Table.Td>
-                  {entry.data ?? "unknown"}
+                  {entry.data ?? t("unknown")}
                   {entry.missing !== null && entry.missing.length > 0 && (
                     <Text size="xs" className="dim">
-                      without {entry.missing.join(", ")}
+                      {t("without {{missing}}", { missing: entry.missing.join(", ") })}
                     </Text>
                   )}
                 </Table.Td>

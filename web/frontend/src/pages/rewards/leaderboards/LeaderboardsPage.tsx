@@ -7,6 +7,7 @@ import { Empty, Failure, Waiting } from "../../../components/States";
 import { Wide } from "../../../components/Wide";
 import { count } from "../../../format/count";
 import { figure, interval } from "../../../format/figure";
+import { t } from "../../../i18n";
 import { short } from "../format";
 
 type Board = Schemas["BenchmarkBoard"];
@@ -22,7 +23,7 @@ export function LeaderboardsPage() {
   if (data === undefined) return error === null ? <Waiting /> : <Failure error={error} />;
   if (data.boards.length === 0)
     return (
-      <Empty title="Nothing has been evaluated on a benchmark">
+      <Empty title={t("Nothing has been evaluated on a benchmark")}>
         <Code>assay eval --bench rm-bench --path RM-Bench/data/total_dataset.json --model NAME</Code>
       </Empty>
     );
@@ -40,11 +41,11 @@ function Overview({ boards }: { boards: Board[] }) {
   models.sort((one, other) => valueOf(other) - valueOf(one) || one.model.localeCompare(other.model));
   return (
     <Stack gap="xs">
-      <Wide label="Models and benchmarks">
+      <Wide label={t("Models and benchmarks")}>
         <Table withTableBorder highlightOnHover>
           <Table.Thead>
             <Table.Tr>
-              <Table.Th>Model</Table.Th>
+              <Table.Th>{t("Model")}</Table.Th>
               {boards.map((board) => (
                 <Table.Th
                   key={board.bench}
@@ -56,15 +57,13 @@ function Overview({ boards }: { boards: Board[] }) {
                     fz="sm"
                     fw={board.bench === sort ? 700 : 500}
                     onClick={() => setSearch({ sort: board.bench }, { replace: true })}
-                    aria-label={`Sort by ${board.title}`}
+                    aria-label={t("Sort by {{board}}", { board: board.title })}
                   >
                     {board.title}
                     {board.bench === sort ? " ↓" : ""}
                   </UnstyledButton>
                   <br />
-                  <Anchor component={Link} to={board.bench} fz="xs" fw={400}>
-                    parts
-                  </Anchor>
+                  <Anchor component={Link} to={board.bench} fz="xs" fw={400}>{t("parts")}</Anchor>
                 </Table.Th>
               ))}
             </Table.Tr>
@@ -75,7 +74,7 @@ function Overview({ boards }: { boards: Board[] }) {
                 <Table.Th scope="row" fw={500}>
                   {row.model}{" "}
                   <Text span size="xs" className="dim">
-                    {row.version === null ? "recorded scores" : short(row.version)}
+                    {row.version === null ? t("recorded scores") : short(row.version)}
                   </Text>
                 </Table.Th>
                 {boards.map((board) => (
@@ -89,9 +88,7 @@ function Overview({ boards }: { boards: Board[] }) {
         </Table>
       </Wide>
       <Text size="xs" className="dim">
-        The newest result of each model under the benchmark&apos;s own tie rule, with its 95 % interval. Only results on the
-        same items can be compared: where they differ, their mark says so. A benchmark&apos;s page has its parts and other tie
-        rules.
+        {t("The newest result of each model under the benchmark's own tie rule, with its 95 % interval. Only results on the same items can be compared: where they differ, their mark says so. A benchmark's page has its parts and other tie rules.")}
       </Text>
     </Stack>
   );
@@ -120,9 +117,7 @@ function rowsOf(boards: Board[]): Row[] {
 function Cell({ entry, board }: { entry: Entry | undefined; board: Board }) {
   if (entry === undefined)
     return (
-      <Text size="xs" className="dim">
-        not run
-      </Text>
+      <Text size="xs" className="dim">{t("not run")}</Text>
     );
   const most = Math.max(...board.entries.map(({ items }) => items));
   const { headline } = entry;
@@ -135,8 +130,8 @@ function Cell({ entry, board }: { entry: Entry | undefined; board: Board }) {
       <Text size="xs" className="dim">
         {!entry.ranked && (
           <Text span size="xs" c="var(--mantine-color-orange-text)">
-            not ranked: {entry.warnings.join("; ")}
-            {entry.failures_wrong !== null && `; ${figure(entry.failures_wrong)} with failed items as wrong`}
+            {t("not ranked: {{warnings}}", { warnings: entry.warnings.join("; ") })}
+            {entry.failures_wrong !== null && t("; {{failures_wrong}} with failed items as wrong", { failures_wrong: figure(entry.failures_wrong) })}
             <br />
           </Text>
         )}
@@ -146,7 +141,7 @@ function Cell({ entry, board }: { entry: Entry | undefined; board: Board }) {
             <br />
           </Text>
         )}
-        {headline?.low == null ? "no interval" : interval(headline.low, headline.high)}
+        {headline?.low == null ? t("no interval") : interval(headline.low, headline.high)}
         {headline != null && headline.name !== "overall" && (
           <>
             <br />
@@ -156,15 +151,15 @@ function Cell({ entry, board }: { entry: Entry | undefined; board: Board }) {
         {mixed && (
           <>
             <br />
-            items {entry.data ?? "unknown"}
+            {t("items {{data}}", { data: entry.data ?? t("unknown") })}
           </>
         )}
         {(entry.items < most || entry.failed > 0) && (
           <>
             <br />
-            {entry.items < most ? `${count(entry.items)} of ${count(most)} items` : ""}
+            {entry.items < most ? t("{{items}} of {{most}} items", { items: count(entry.items), most: count(most) }) : ""}
             {entry.items < most && entry.failed > 0 ? ", " : ""}
-            {entry.failed > 0 ? `${count(entry.failed)} failed` : ""}
+            {entry.failed > 0 ? t("{{failed}} failed", { failed: count(entry.failed) }) : ""}
           </>
         )}
       </Text>

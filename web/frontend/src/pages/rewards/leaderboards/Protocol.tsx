@@ -1,14 +1,13 @@
 import { Text, Title } from "@mantine/core";
 
+import { t } from "../../../i18n";
 import type { Result } from "./results";
 
 /** What was measured, in the protocol's own words. */
 export function Protocol({ result }: { result: Result }) {
   return (
-    <section aria-label="Protocol">
-      <Title order={3} mb={4}>
-        Protocol
-      </Title>
+    <section aria-label={t("Protocol")}>
+      <Title order={3} mb={4}>{t("Protocol")}</Title>
       <dl style={{ margin: 0, display: "grid", gridTemplateColumns: "minmax(90px, max-content) 1fr", gap: "2px 12px" }}>
         {Object.entries(result.protocol).map(([name, description]) => (
           <div key={name} style={{ display: "contents" }}>

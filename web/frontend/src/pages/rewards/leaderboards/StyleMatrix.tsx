@@ -3,11 +3,12 @@ import { useState } from "react";
 
 import { Wide } from "../../../components/Wide";
 import { figure, interval } from "../../../format/figure";
+import { t } from "../../../i18n";
 import type { Aggregate, Result } from "./results";
 
 const STYLES = ["concise", "detailed", "markdown"];
 const DOMAINS = ["chat", "math", "code", "safety"];
-const ALL = "all domains";
+const ALL = "all";
 
 /** RM-Bench: the chosen response's style against the rejected one's, and what easy, normal and hard come to. */
 export function StyleMatrix({ results, names }: { results: Result[]; names: string[] }) {
@@ -16,12 +17,12 @@ export function StyleMatrix({ results, names }: { results: Result[]; names: stri
   const without = results.some((result) => find(result, `overall/${STYLES[0]}>${STYLES[0]}`) === undefined);
   const parts = ["safety-refuse", "safety-response"].filter((name) => results.some((result) => find(result, name) !== undefined));
   return (
-    <Stack gap={6} component="section" aria-label="Style matrix">
+    <Stack gap={6} component="section" aria-label={t("Style matrix")}>
       <Group justify="space-between">
-        <Title order={3}>Substance against style</Title>
+        <Title order={3}>{t("Substance against style")}</Title>
         <Select
-          aria-label="Domain"
-          data={[ALL, ...present, ...parts]}
+          aria-label={t("Domain")}
+          data={[{ value: ALL, label: t("all domains") }, ...present, ...parts]}
           value={domain}
           onChange={(value) => setDomain(value ?? ALL)}
           allowDeselect={false}
@@ -29,10 +30,9 @@ export function StyleMatrix({ results, names }: { results: Result[]; names: stri
         />
       </Group>
       <Text size="xs" className="dim">
-        Share of prompts whose chosen response, in the style of the row, scores above the rejected one in the style of the
-        column. Easy: the chosen one is the more styled; hard: the plainer.
-        {domain === ALL && " Cells over all domains are means of the domains' cells."}
-        {domain === ALL && without && " A result of an earlier version has no intervals of them: evaluate again to have them."}
+        {t("Share of prompts whose chosen response, in the style of the row, scores above the rejected one in the style of the column. Easy: the chosen one is the more styled; hard: the plainer.")}
+        {domain === ALL && t(" Cells over all domains are means of the domains' cells.")}
+        {domain === ALL && without && t(" A result of an earlier version has no intervals of them: evaluate again to have them.")}
       </Text>
       <SimpleGrid cols={{ base: 1, md: 2 }} spacing="sm">
         {results.map((result, index) => (
@@ -52,15 +52,15 @@ function Matrix({ name, result, domain }: { name: string; result: Result; domain
       <Text size="sm" fw={600}>
         {name}
       </Text>
-      <Wide label={`Matrix of ${name}`}>
+      <Wide label={t("Matrix of {{name}}", { name })}>
         <table style={{ borderCollapse: "collapse", width: "100%", minWidth: 300, tableLayout: "fixed", fontSize: 13 }}>
           <caption style={{ position: "absolute", left: -10000 }}>
-            {name}, {domain}: style of the chosen response by style of the rejected one
+            {t("{{name}}, {{domain}}: style of the chosen response by style of the rejected one", { name, domain })}
           </caption>
           <thead>
             <tr>
               <th scope="col" style={{ fontWeight: 400, textAlign: "left" }} className="dim">
-                chosen
+                {t("chosen")}
               </th>
               {STYLES.map((style) => (
                 <th key={style} scope="col" style={{ fontWeight: 400 }} className="dim">
@@ -83,7 +83,7 @@ function Matrix({ name, result, domain }: { name: string; result: Result; domain
                       <div style={{ fontSize: 11 }} className="rewards-number">
                         {cell?.low == null ? "" : interval(cell.low, cell.high, 2)}
                       </div>
-                      <div style={{ fontSize: 11 }}>{i > j ? "easy" : i < j ? "hard" : "normal"}</div>
+                      <div style={{ fontSize: 11 }}>{i > j ? t("easy") : i < j ? t("hard") : t("normal")}</div>
                     </td>
                   );
                 })}

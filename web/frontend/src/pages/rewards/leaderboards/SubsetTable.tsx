@@ -2,8 +2,9 @@ import { Button, Table, Text, Title } from "@mantine/core";
 import { useState } from "react";
 
 import { Wide } from "../../../components/Wide";
-import { count, counted } from "../../../format/count";
+import { count } from "../../../format/count";
 import { figure, interval } from "../../../format/figure";
+import { t } from "../../../i18n";
 import type { Result } from "./results";
 
 /** How right each model is by the publisher's subsets, from its stored items. */
@@ -13,21 +14,19 @@ export function SubsetTable({ results, names }: { results: Result[]; names: stri
   if (keys.length === 0) return null;
   return (
     <div>
-      <Title order={3} mb={4}>
-        Items by subset
-      </Title>
+      <Title order={3} mb={4}>{t("Items by subset")}</Title>
       <Button variant="default" size="compact-xs" aria-expanded={open} onClick={() => setOpen(!open)}>
-        {open ? "Hide" : "Show"} {counted(keys.length, "subset")}
+        {open ? t("Hide") : t("Show")} {t("{{count}} subsets", { count: keys.length })}
       </Button>
       {open && (
         <div style={{ marginTop: 6 }}>
-        <Wide label="Items by subset">
+        <Wide label={t("Items by subset")}>
           <Table withTableBorder>
             <Table.Thead>
               <Table.Tr>
-                <Table.Th>Part</Table.Th>
-                <Table.Th>Subset</Table.Th>
-                <Table.Th ta="right">Items</Table.Th>
+                <Table.Th>{t("Part")}</Table.Th>
+                <Table.Th>{t("Subset")}</Table.Th>
+                <Table.Th ta="right">{t("Items")}</Table.Th>
                 {names.map((name) => (
                   <Table.Th key={name} ta="right">
                     {name}
@@ -49,7 +48,7 @@ export function SubsetTable({ results, names }: { results: Result[]; names: stri
                         {figure(one?.credit)}{" "}
                         <Text span size="xs" className="dim">
                           {one?.low == null ? "" : interval(one.low, one.high)}
-                          {one !== undefined && one.failed > 0 ? `, ${count(one.failed)} failed` : ""}
+                          {one !== undefined && one.failed > 0 ? t(", {{failed}} failed", { failed: count(one.failed) }) : ""}
                         </Text>
                       </Table.Td>
                     ))}
@@ -60,8 +59,7 @@ export function SubsetTable({ results, names }: { results: Result[]; names: stri
           </Table>
         </Wide>
           <Text size="xs" className="dim" mt={4}>
-            Mean credit of an item, 0 to 1, failed items left out. Intervals: Wilson where every item has a prompt of its own
-            and is right or wrong, else the bootstrap over prompts; none where all items agree.
+            {t("Mean credit of an item, 0 to 1, failed items left out. Intervals: Wilson where every item has a prompt of its own and is right or wrong, else the bootstrap over prompts; none where all items agree.")}
           </Text>
         </div>
       )}

@@ -1,6 +1,7 @@
 import { useQueries } from "@tanstack/react-query";
 
 import { api, body, type Schemas } from "../../../api/client";
+import { t } from "../../../i18n";
 import { short } from "../format";
 
 export type Entry = Schemas["BenchmarkEntry"];
@@ -15,8 +16,8 @@ export function keyOf(entry: Entry): string {
 export function nameOf(entry: Entry, all: Entry[]): string {
   const same = all.filter((other) => other.model === entry.model);
   const version = new Set(same.map((other) => other.version)).size > 1 && entry.version !== null ? ` ${short(entry.version)}` : "";
-  const ties = new Set(same.map((other) => other.ties)).size > 1 ? `, ties ${entry.ties}` : "";
-  const data = new Set(same.map((other) => other.data)).size > 1 ? `, items ${entry.data ?? "unknown"}` : "";
+  const ties = new Set(same.map((other) => other.ties)).size > 1 ? t(", ties {{ties}}", { ties: entry.ties }) : "";
+  const data = new Set(same.map((other) => other.data)).size > 1 ? t(", items {{data}}", { data: entry.data ?? t("unknown") }) : "";
   return entry.model + version + ties + data;
 }
 

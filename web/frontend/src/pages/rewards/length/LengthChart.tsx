@@ -5,6 +5,7 @@ import type { Schemas } from "../../../api/client";
 import { ChartFigure } from "../../../components/ChartFigure";
 import { count } from "../../../format/count";
 import { determined, figure } from "../../../format/figure";
+import { t } from "../../../i18n";
 import { IntervalScatter } from "../charts/IntervalScatter";
 
 type Group = Schemas["LengthPage"]["groups"][number];
@@ -17,15 +18,15 @@ export function LengthChart({ page, model }: { page: Schemas["LengthPage"]; mode
   }));
   return (
     <ChartFigure
-      title={`Reward of ${model} against length: ${count(page.dots.length)} responses, means of ten groups with 95 % intervals`}
+      title={t("Reward of {{model}} against length: {{dots}} responses, means of ten groups with 95 % intervals", { model, dots: count(page.dots.length) })}
       height={340}
       table={
         <Table>
           <Table.Thead>
             <Table.Tr>
-              <Table.Th>Characters</Table.Th>
-              <Table.Th ta="right">Responses</Table.Th>
-              <Table.Th ta="right">Mean reward</Table.Th>
+              <Table.Th>{t("Characters")}</Table.Th>
+              <Table.Th ta="right">{t("Responses")}</Table.Th>
+              <Table.Th ta="right">{t("Mean reward")}</Table.Th>
               <Table.Th ta="right">95 %</Table.Th>
             </Table.Tr>
           </Table.Thead>
@@ -33,7 +34,7 @@ export function LengthChart({ page, model }: { page: Schemas["LengthPage"]; mode
             {page.groups.map((group) => (
               <Table.Tr key={`${group.shortest} ${group.longest}`}>
                 <Table.Td>
-                  {count(group.shortest)} to {count(group.longest)}
+                  {t("{{shortest}} to {{longest}}", { shortest: count(group.shortest), longest: count(group.longest) })}
                 </Table.Td>
                 <Table.Td ta="right">{count(group.responses)}</Table.Td>
                 <Table.Td ta="right">{figure(group.reward)}</Table.Td>
@@ -46,15 +47,15 @@ export function LengthChart({ page, model }: { page: Schemas["LengthPage"]; mode
     >
       <IntervalScatter
         points={groups}
-        x={{ of: "length", label: "characters of the response", domain: [0, "auto"], format: count }}
+        x={{ of: "length", label: t("characters of the response"), domain: [0, "auto"], format: count }}
         y={{ of: "reward", label: "reward", domain: ["auto", "auto"], format: (value) => figure(value, 2) }}
         series={1}
         width={2}
         told={(point) => {
           const at = point as Partial<Group> & { length: number; reward: number };
-          if (at.responses === undefined) return `${count(at.length)} characters, reward ${figure(at.reward)}`;
-          const lengths = `${count(at.shortest ?? 0)} to ${count(at.longest ?? 0)} characters`;
-          return `${count(at.responses)} responses of ${lengths}: ${figure(at.reward)} (${determined(at.low ?? null, at.high ?? null)})`;
+          if (at.responses === undefined) return t("{{at}} characters, reward {{reward}}", { at: count(at.length), reward: figure(at.reward) });
+          const lengths = t("{{shortest}} to {{longest}} characters", { shortest: count(at.shortest ?? 0), longest: count(at.longest ?? 0) });
+          return t("{{responses}} responses of {{lengths}}: {{reward}} ({{low}})", { responses: count(at.responses), lengths, reward: figure(at.reward), low: determined(at.low ?? null, at.high ?? null) });
         }}
       >
         <Scatter data={page.dots} fill="var(--assay-dim)" fillOpacity={0.3} isAnimationActive={false} shape={<Dot />} />

@@ -1,12 +1,14 @@
 import { Code, Select, Stack, Table, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
+import { Trans } from "react-i18next";
 import { useSearchParams } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Empty, Failure, Waiting } from "../../../components/States";
 import { Wide } from "../../../components/Wide";
-import { count, counted } from "../../../format/count";
+import { count } from "../../../format/count";
 import { determined, figure } from "../../../format/figure";
+import { t } from "../../../i18n";
 import { short } from "../format";
 import { LengthChart } from "./LengthChart";
 
@@ -37,17 +39,17 @@ export function LengthPage() {
   if (scored.data === undefined) return scored.failureReason === null ? <Waiting /> : <Failure error={scored.failureReason} />;
   if (model === undefined)
     return (
-      <Empty title="The store holds no scores">
+      <Empty title={t("The store holds no scores")}>
         <Code>assay score responses.jsonl --model NAME --save</Code>
       </Empty>
     );
   return (
     <Stack gap="sm">
       <Select
-        label="Scores of"
+        label={t("Scores of")}
         data={models.map((one) => ({
           value: keyOf(one),
-          label: `${one.model} ${short(one.version)}${one.principle ? ` by “${one.principle}”` : ""}, ${counted(one.scored, "response")}`,
+          label: `${one.model} ${short(one.version)}${one.principle ? t(" by “{{principle}}”", { principle: one.principle }) : ""}, ${t("{{count}} responses", { count: one.scored })}`,
         }))}
         value={keyOf(model)}
         onChange={(key) => key !== null && setSearch({ model: key }, { replace: true })}
@@ -66,38 +68,38 @@ function Figures({ page, model }: { page: Page; model: Model }) {
       <div className="panel">
         <LengthChart page={page} model={model.model} />
       </div>
-      <Wide label="Figures of length bias">
+      <Wide label={t("Figures of length bias")}>
         <Table withTableBorder maw={860}>
           <Table.Thead>
             <Table.Tr>
-              <Table.Th>Over responses</Table.Th>
-              <Table.Th ta="right">Value</Table.Th>
+              <Table.Th>{t("Over responses")}</Table.Th>
+              <Table.Th ta="right">{t("Value")}</Table.Th>
               <Table.Th ta="right">95 %</Table.Th>
-              <Table.Th ta="right">Responses</Table.Th>
+              <Table.Th ta="right">{t("Responses")}</Table.Th>
             </Table.Tr>
           </Table.Thead>
           <Table.Tbody>
-            <Row name="Correlation of reward and characters" of={page.overall} />
-            <Row name="The same within prompts" of={page.within_prompt} />
-            <Row name="Reward per 100 characters, within prompts" of={page.slope} digits={4} />
+            <Row name={t("Correlation of reward and characters")} of={page.overall} />
+            <Row name={t("The same within prompts")} of={page.within_prompt} />
+            <Row name={t("Reward per 100 characters, within prompts")} of={page.slope} digits={4} />
           </Table.Tbody>
           {page.labelled !== null && (
             <>
               <Table.Thead>
                 <Table.Tr>
-                  <Table.Th>Over labelled pairs</Table.Th>
-                  <Table.Th ta="right">Value</Table.Th>
+                  <Table.Th>{t("Over labelled pairs")}</Table.Th>
+                  <Table.Th ta="right">{t("Value")}</Table.Th>
                   <Table.Th ta="right">95 %</Table.Th>
-                  <Table.Th ta="right">Pairs</Table.Th>
+                  <Table.Th ta="right">{t("Pairs")}</Table.Th>
                 </Table.Tr>
               </Table.Thead>
               <Table.Tbody>
-                <Row name="Correlation within prompts, given the label" of={page.labelled.given_label} />
-                <Row name="The model prefers the longer side" of={page.labelled.longer_wins} />
-                <Row name="The label prefers the longer side" of={page.labelled.longer_chosen} />
-                <Row name="Accuracy where the chosen side is longer" of={page.labelled.chosen_longer} />
-                <Row name="Accuracy where the chosen side is shorter" of={page.labelled.chosen_shorter} />
-                <Row name="Accuracy where both are equally long" of={page.labelled.equal} />
+                <Row name={t("Correlation within prompts, given the label")} of={page.labelled.given_label} />
+                <Row name={t("The model prefers the longer side")} of={page.labelled.longer_wins} />
+                <Row name={t("The label prefers the longer side")} of={page.labelled.longer_chosen} />
+                <Row name={t("Accuracy where the chosen side is longer")} of={page.labelled.chosen_longer} />
+                <Row name={t("Accuracy where the chosen side is shorter")} of={page.labelled.chosen_shorter} />
+                <Row name={t("Accuracy where both are equally long")} of={page.labelled.equal} />
               </Table.Tbody>
             </>
           )}
@@ -105,25 +107,31 @@ function Figures({ page, model }: { page: Page; model: Model }) {
       </Wide>
       <Text size="xs" className="dim">
         {page.responses < page.total
-          ? `A sample of ${count(page.responses)} of ${count(page.total)} scored responses, drawn by hash. `
-          : `All ${count(page.total)} scored responses. `}
-        {model.failed > 0 && `${counted(model.failed, "failed score")} left out. `}
+          ? t("A sample of {{responses}} of {{total}} scored responses, drawn by hash. ", { responses: count(page.responses), total: count(page.total) })
+          : t("All {{total}} scored responses. ", { total: count(page.total) })}
+        {model.failed > 0 && t("{{scores}} left out. ", { scores: t("{{count}} failed scores", { count: model.failed }) })}
         {page.labelled !== null &&
           page.labelled.pairs < page.labelled.total &&
-          `Pairs: a sample of ${count(page.labelled.pairs)} of ${count(page.labelled.total)}. `}
-        Intervals by prompt. Length is of the response alone.
+          t("Pairs: a sample of {{pairs}} of {{total}}. ", { pairs: count(page.labelled.pairs), total: count(page.labelled.total) })}
+        {t("Intervals by prompt. Length is of the response alone.")}
       </Text>
       {page.labelled === null && (
         <Text size="sm">
-          No labelled pair of the store has scores of both its sides. <Code>assay data import PAIRS.jsonl</Code> and{" "}
-          <Code>assay score PAIRS.jsonl --model {model.model} --save</Code> make them.
+          <Trans
+            i18nKey={"No labelled pair of the store has scores of both its sides. <code>assay data import PAIRS.jsonl</code> and <code2>assay score PAIRS.jsonl --model {{model}} --save</code2> make them."}
+            values={{ model: model.model }}
+            components={{ code: <Code />, code2: <Code /> }}
+          />
         </Text>
       )}
       <div>
-        <Title order={3}>In tokens, and taking it off</Title>
+        <Title order={3}>{t("In tokens, and taking it off")}</Title>
         <Text size="sm">
-          Stored scores do not hold the tokens of the response alone. <Code>assay length-bias --model {model.model} --data GOLD</Code>{" "}
-          measures in tokens, and fits a correction.
+          <Trans
+            i18nKey={"Stored scores do not hold the tokens of the response alone. <code>assay length-bias --model {{model}} --data GOLD</code> measures in tokens, and fits a correction."}
+            values={{ model: model.model }}
+            components={{ code: <Code /> }}
+          />
         </Text>
       </div>
     </Stack>
@@ -136,7 +144,7 @@ function Row({ name, of, digits = 3 }: { name: string; of: Estimate | null; digi
       <Table.Th scope="row" fw={400}>
         {name}
       </Table.Th>
-      <Table.Td ta="right">{of === null ? "nothing varies" : figure(of.value, digits)}</Table.Td>
+      <Table.Td ta="right">{of === null ? t("nothing varies") : figure(of.value, digits)}</Table.Td>
       <Table.Td ta="right">{of === null ? "" : determined(of.low, of.high, digits)}</Table.Td>
       <Table.Td ta="right">{of === null ? "" : count(of.count)}</Table.Td>
     </Table.Tr>

@@ -2,6 +2,7 @@ import { Alert, Checkbox, Group, Stack, Text, Tooltip } from "@mantine/core";
 import { IconPlugConnectedX } from "@tabler/icons-react";
 
 import type { Schemas } from "../../../api/client";
+import { t } from "../../../i18n";
 import { short } from "../format";
 import type { ModelChoice } from "./draft";
 
@@ -26,14 +27,14 @@ export function ModelPicker({
   );
   return (
     <Stack gap={8} component="fieldset" style={{ border: 0, padding: 0, margin: 0 }}>
-      <legend style={{ fontWeight: 600, marginBottom: 4 }}>Models</legend>
+      <legend style={{ fontWeight: 600, marginBottom: 4 }}>{t("Models")}</legend>
       {servers.map((server) => (
         <Stack key={server.address} gap={4}>
           <Text size="xs" className="dim" style={{ overflowWrap: "anywhere" }}>
             {server.address}
           </Text>
           {server.error !== null && (
-            <Alert color="yellow" icon={<IconPlugConnectedX size={16} />} p={6} title="This server does not answer">
+            <Alert color="yellow" icon={<IconPlugConnectedX size={16} />} p={6} title={t("This server does not answer")}>
               {server.error}
             </Alert>
           )}
@@ -48,10 +49,10 @@ export function ModelPicker({
                 onChange={() => onChange(on ? chosen.filter((other) => !sameModel(other, choice)) : [...chosen, choice])}
                 label={model.name}
                 description={
-                  <Tooltip label={`version ${model.version}, up to ${model.max_length} tokens, parity ${model.parity}`}>
+                  <Tooltip label={t("version {{version}}, up to {{max_length}} tokens, parity {{parity}}", { version: model.version, max_length: model.max_length, parity: model.parity })}>
                     <span>
-                      {model.kind}, {short(model.version)}, {model.calibrated ? "calibrated" : "not calibrated"}
-                      {model.principle_use === "refused" ? "" : `, principle ${model.principle_use}`}
+                      {model.kind}, {short(model.version)}, {model.calibrated ? t("calibrated") : t("not calibrated")}
+                      {model.principle_use === "refused" ? "" : t(", principle {{principle_use}}", { principle_use: model.principle_use })}
                     </span>
                   </Tooltip>
                 }
@@ -65,7 +66,7 @@ export function ModelPicker({
           <Checkbox
             size="xs"
             checked
-            label={`${choice.model}, which ${choice.address} does not serve now`}
+            label={t("{{model}}, which {{address}} does not serve now", { model: choice.model, address: choice.address })}
             onChange={() => onChange(chosen.filter((other) => !sameModel(other, choice)))}
           />
         </Group>

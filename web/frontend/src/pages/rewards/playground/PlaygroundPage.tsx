@@ -28,7 +28,7 @@ export function PlaygroundPage() {
     }),
     onSuccess: setAnswer,
   });
-  if (served.data === undefined) return served.failureReason === null ? <Waiting what="Asking the reward servers" /> : <Failure error={served.failureReason} />;
+  if (served.data === undefined) return served.failureReason === null ? <Waiting what={t("Asking the reward servers")} /> : <Failure error={served.failureReason} />;
   const { servers } = served.data;
   if (servers.length === 0) return <NoServer />;
   const all = servers.flatMap((server) => server.models.map((model) => ({ address: server.address, model: model.name })));
@@ -63,22 +63,20 @@ export function PlaygroundPage() {
           <PrinciplePicker models={chosen} own={draft.own} on={draft.principles} onChange={change} />
           {chosen.some((model) => model.kind === "composed") && (
             <TextInput
-              label="Label"
-              description="What verifiers check against; models ignore it."
+              label={t("Label")}
+              description={t("What verifiers check against; models ignore it.")}
               value={draft.label}
               onChange={(event) => change({ label: event.currentTarget.value })}
             />
           )}
           <Group justify="space-between">
-            <Button onClick={send} disabled={question === null} loading={ask.isPending}>
-              Score
-            </Button>
+            <Button onClick={send} disabled={question === null} loading={ask.isPending}>{t("Score")}</Button>
             <Text size="xs" className="dim">
-              {question === null ? missing(draft.models.length) : "Ctrl + Enter"}
+              {question === null ? missing(draft.models.length) : t("Ctrl + Enter")}
             </Text>
           </Group>
           <Button variant="subtle" size="compact-xs" onClick={() => void served.refetch()} loading={served.isFetching}>
-            Ask the servers again what they serve
+            {t("Ask the servers again what they serve")}
           </Button>
         </Stack>
       </SimpleGrid>
@@ -86,12 +84,11 @@ export function PlaygroundPage() {
       {answer !== null && (
         <Stack gap={6}>
           <Text size="xs" className="dim">
-            Scored {momentInWords(answer.at)}. P is the calibrated probability of beating a typical response (assay calibrate fits one);
-            rewards of two models are not on one scale. An ensemble gives uncertainty (assay ensemble, assay train probe --members): ± is the deviation of its members.
+            {t("Scored {{at}}. P is the calibrated probability of beating a typical response (assay calibrate fits one); rewards of two models are not on one scale. An ensemble gives uncertainty (assay ensemble, assay train probe --members): ± is the deviation of its members.", { at: momentInWords(answer.at) })}
           </Text>
           {changed && (
             <Alert color="gray" p={6}>
-              The question has changed since: these are the scores of what was asked before.
+              {t("The question has changed since: these are the scores of what was asked before.")}
             </Alert>
           )}
           <ScoreTable answer={answer} />
@@ -102,7 +99,7 @@ export function PlaygroundPage() {
 }
 
 function missing(models: number): string {
-  return models === 0 ? "choose a model" : "needs a prompt and a response";
+  return models === 0 ? t("choose a model") : t("needs a prompt and a response");
 }
 
 function NoServer() {

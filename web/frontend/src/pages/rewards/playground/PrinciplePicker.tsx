@@ -2,6 +2,7 @@ import { Button, Chip, Group, Stack, Text, TextInput } from "@mantine/core";
 import { useState } from "react";
 
 import type { Schemas } from "../../../api/client";
+import { t } from "../../../i18n";
 
 /** Principles as toggles: those that the chosen models tell of, and any other in one's own words. */
 export function PrinciplePicker({
@@ -31,10 +32,10 @@ export function PrinciplePicker({
   };
   return (
     <Stack gap={6} component="fieldset" style={{ border: 0, padding: 0, margin: 0, minWidth: 0 }}>
-      <legend style={{ fontWeight: 600, marginBottom: 4 }}>Principles</legend>
+      <legend style={{ fontWeight: 600, marginBottom: 4 }}>{t("Principles")}</legend>
       {offered.length === 0 && (
         <Text size="xs" className="dim">
-          Which principles {taking.map((model) => model.name).join(", ")} was trained with is not recorded. Write one.
+          {t("Which principles {{models}} was trained with is not recorded. Write one.", { models: taking.map((model) => model.name).join(", ") })}
         </Text>
       )}
       <Chip.Group multiple value={on} onChange={(principles) => onChange({ principles })}>
@@ -48,8 +49,8 @@ export function PrinciplePicker({
       </Chip.Group>
       <Group gap={6} wrap="nowrap">
         <TextInput
-          aria-label="Another principle"
-          placeholder="The response is correct."
+          aria-label={t("Another principle")}
+          placeholder={t("The response is correct.")}
           value={text}
           maxLength={2000}
           onChange={(event) => setText(event.currentTarget.value)}
@@ -61,13 +62,11 @@ export function PrinciplePicker({
           }}
           style={{ flexGrow: 1 }}
         />
-        <Button variant="default" onClick={add} disabled={text.trim() === ""}>
-          Add
-        </Button>
+        <Button variant="default" onClick={add} disabled={text.trim() === ""}>{t("Add")}</Button>
       </Group>
       {refusing.length > 0 && on.length > 0 && (
         <Text size="xs" className="dim">
-          Asked once and without a principle, as they take none: {refusing.join(", ")}.
+          {t("Asked once and without a principle, as they take none: {{refusing}}.", { refusing: refusing.join(", ") })}
         </Text>
       )}
     </Stack>

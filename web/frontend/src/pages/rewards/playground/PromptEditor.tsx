@@ -1,6 +1,7 @@
 import { ActionIcon, Button, Group, Select, Stack, Textarea } from "@mantine/core";
 import { IconPlus, IconX } from "@tabler/icons-react";
 
+import { t } from "../../../i18n";
 import type { Turn } from "./draft";
 
 const ROLES: Turn["role"][] = ["system", "user", "assistant", "tool"];
@@ -12,11 +13,11 @@ export function PromptEditor({ turns, onChange }: { turns: Turn[]; onChange: (tu
   const add = () => onChange([...turns, { role: turns.at(-1)?.role === "user" ? "assistant" : "user", content: "" }]);
   return (
     <Stack gap={6} component="fieldset" style={{ border: 0, padding: 0, margin: 0 }}>
-      <legend style={{ fontWeight: 600, marginBottom: 4 }}>Prompt</legend>
+      <legend style={{ fontWeight: 600, marginBottom: 4 }}>{t("Prompt")}</legend>
       {turns.map((turn, index) => (
         <Group key={index} gap={6} align="start" wrap="nowrap">
           <Select
-            aria-label={`Role of message ${index + 1}`}
+            aria-label={t("Role of message {{index}}", { index: index + 1 })}
             data={ROLES}
             value={turn.role}
             onChange={(role) => role !== null && change(index, { role: role as Turn["role"] })}
@@ -25,8 +26,8 @@ export function PromptEditor({ turns, onChange }: { turns: Turn[]; onChange: (tu
             style={{ flexShrink: 0 }}
           />
           <Textarea
-            aria-label={`Message ${index + 1}`}
-            placeholder={index === turns.length - 1 ? "What the responses answer" : undefined}
+            aria-label={t("Message {{index}}", { index: index + 1 })}
+            placeholder={index === turns.length - 1 ? t("What the responses answer") : undefined}
             autosize
             minRows={2}
             maxRows={12}
@@ -37,7 +38,7 @@ export function PromptEditor({ turns, onChange }: { turns: Turn[]; onChange: (tu
           <ActionIcon
             variant="subtle"
             color="gray"
-            aria-label={`Remove message ${index + 1}`}
+            aria-label={t("Remove message {{index}}", { index: index + 1 })}
             disabled={turns.length === 1}
             onClick={() => onChange(turns.filter((_, at) => at !== index))}
           >
@@ -47,7 +48,7 @@ export function PromptEditor({ turns, onChange }: { turns: Turn[]; onChange: (tu
       ))}
       <Group>
         <Button variant="default" size="compact-xs" leftSection={<IconPlus size={14} />} onClick={add}>
-          Add message
+          {t("Add message")}
         </Button>
       </Group>
     </Stack>

@@ -31,9 +31,7 @@ export function ServeForm({ models, chosen }: { models: Schemas["StoredModel"][]
   if (models.length === 0)
     return (
       <Text size="sm">
-        <Trans t={t} components={{ a: <Link to="/runs" /> }}>
-          {"There is no reward model to serve yet. <a>Train one</a>."}
-        </Trans>
+        <Trans i18nKey="There is no reward model to serve yet. <a>Train one</a>." components={{ a: <Link to="/runs" /> }} />
       </Text>
     );
   return (

@@ -102,7 +102,7 @@ function NewKey() {
       <Group align="end" gap="sm">
         <TextInput
           label={t("A key for")}
-          placeholder="trainer"
+          placeholder={t("trainer")}
           value={name}
           onChange={(event) => setName(event.currentTarget.value)}
           error={name !== "" && !/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/.test(name.trim()) && t("letters, digits, . _ -")}
