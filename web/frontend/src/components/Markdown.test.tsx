@@ -70,4 +70,25 @@ describe("Markdown", () => {
     expect(delimited("$x$, ```$y$``` and $$z$$")).toBe("$$x$$, ```$y$``` and $$z$$");
     expect(delimited("```\n$open$ fence")).toBe("```\n$open$ fence");
   });
+
+  it("sets each part in its own direction, lists and quotes by their words", () => {
+    const { container } = renderAt(<Markdown text={"שלום abc\n\n- אחת\n\n- two\n\n> مرحبا\n\n1. 3 + 4\n2. plain `קוד`\n\n| عنوان | b |\n|---|---|\n| 1 | 2 |\n\n```\nx = 'שלום'\n```"} />);
+    const dirs = (tag: string) => [...container.querySelectorAll<HTMLElement>(`.markdown ${tag}`)].map((element) => element.dir);
+    expect([dirs("ul"), dirs("ol"), dirs("blockquote"), dirs(".markdown-table"), dirs("pre")]).toEqual([["rtl"], ["ltr"], ["rtl"], ["rtl"], ["ltr"]]);
+    expect(new Set([...dirs("p"), ...dirs("td"), ...dirs("th"), ...dirs("li > code")])).toEqual(new Set(["auto"]));
+  });
+
+  it("says what it does not draw, and keeps the lines of tags", () => {
+    const { container } = renderAt(<Markdown text={"<answer>\n  <b>1</b>\n</answer>\n\nin <i>line</i> ![a cat](https://evil.example/cat.png)"} />);
+    const tags = container.querySelector(".markdown-tags");
+    expect(tags?.textContent).toBe("<answer>\n  <b>1</b>\n</answer>");
+    expect(tags).toHaveAttribute("data-note", "Tags are shown as they are written");
+    expect(container).toHaveTextContent("in <i>line</i> Image, not fetched: a cat");
+  });
+
+  it("draws code without fences as code", () => {
+    const { container } = renderAt(<Markdown text={"Try:\ndef f(*args, **kwargs):\n    return __name__\n\nIt *works*."} />);
+    expect(container.querySelector("pre code.language-python")?.textContent).toBe("def f(*args, **kwargs):\n    return __name__\n");
+    expect(container.querySelector("em")).toHaveTextContent("works");
+  });
 });

@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { axe } from "vitest-axe";
 
 import { renderAt } from "../testing/render";
-import { ImagesFrom, Messages, ResponseTurns, type Turn } from "./Messages";
+import { ImagesFrom, Messages, ResponseTurns, type Part, type Turn } from "./Messages";
 
 const HOSTILE = '<img src=x onerror="window.ran = true"><script>window.ran = true</script>';
 const TURNS: Turn[] = [
@@ -66,5 +66,10 @@ describe("Messages", () => {
     expect(container.querySelector(".message")).toHaveTextContent(/^\*\*Yes\.\*\*$/);
     renderAt(<ResponseTurns text="" turns={TURNS.slice(3)} plain={true} />);
     expect(screen.getAllByText("assistant").length).toBe(2);
+  });
+
+  it("names a part of a kind that it does not know", () => {
+    renderAt(<Messages turns={[{ role: "user", content: [{ type: "audio", seconds: 3 } as unknown as Part] }]} plain={false} />);
+    expect(screen.getByRole("group", { name: "A part of type audio, which this page does not draw" })).toHaveTextContent('"seconds": 3');
   });
 });

@@ -48,7 +48,7 @@ export function ResponseTurns({ text, turns, plain }: { text: string; turns: Tur
 
 function Words({ text, plain }: { text: string; plain: boolean }) {
   if (text.trim() === "") return <span className="dim message-empty">{t("(empty)")}</span>;
-  return plain ? <div className="message-plain">{text}</div> : <Markdown text={text} />;
+  return plain ? <div className="message-plain" dir="auto">{text}</div> : <Markdown text={text} />;
 }
 
 interface ShownProps {
@@ -90,13 +90,24 @@ function Shown({ part, plain, called }: ShownProps): ReactNode {
         </Tool>
       );
     }
+    default:
+      return <Unknown part={part} />;
   }
+}
+
+/** A part of a kind that came after this page was made. */
+function Unknown({ part }: { part: { type?: string } }) {
+  return (
+    <Tool label={t("A part of type {{type}}, which this page does not draw", { type: part.type ?? "?" })}>
+      <Written text={JSON.stringify(part)} />
+    </Tool>
+  );
 }
 
 /** What programs write: JSON in lines, anything else as it stands. */
 function Written({ text }: { text: string }) {
   // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable to be scrolled
-  return text === "" ? <span className="dim">{t("(empty)")}</span> : <pre tabIndex={0}>{indented(text) ?? text}</pre>;
+  return text === "" ? <span className="dim">{t("(empty)")}</span> : <pre dir="auto" tabIndex={0}>{indented(text) ?? text}</pre>;
 }
 
 function Folded({ title, note, children }: { title: string; note?: string; children: ReactNode }) {
@@ -104,7 +115,11 @@ function Folded({ title, note, children }: { title: string; note?: string; child
     <details className="message-part">
       <summary>
         <strong>{title}</strong>
-        {note !== undefined && <span className="dim">{note}</span>}
+        {note !== undefined && (
+          <bdi className="dim">
+            {note}
+          </bdi>
+        )}
       </summary>
       {children}
     </details>

@@ -159,7 +159,7 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
   return (
     <>
       <SessionHeader queue={queue} person={person} progress={reply?.progress} seconds={seconds} look={look} canUndo={reply?.progress.last != null} panel={panel} press={press} />
-      <div className="session-frame" ref={before} tabIndex={-1} role="group" aria-label={t("Item")}>
+      <div className="session-frame" data-away={away || undefined} ref={before} tabIndex={-1} role="group" aria-label={t("Item")}>
         <Stack gap="xs">
           {session.trouble !== null && <Unsent trouble={session.trouble} forgetful={session.forgetful} />}
           {session.notice !== null && (

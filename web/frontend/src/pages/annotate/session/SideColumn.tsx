@@ -24,9 +24,9 @@ export function SideColumn({ first, children }: SideColumnProps) {
   );
 }
 
-/** One titled part of the column, which its reader may fold; the browser remembers it by `name`. */
-export function Section({ title, name, children }: { title: string; name: string; children: ReactNode }) {
-  const [opened, setOpened] = useLocalStorage({ key: `assay.section:${name}`, defaultValue: true, getInitialValueInEffect: false });
+/** One titled part of the column, which its reader may fold; the browser remembers it by `name`. `folded`: at first. */
+export function Section({ title, name, folded = false, children }: { title: string; name: string; folded?: boolean; children: ReactNode }) {
+  const [opened, setOpened] = useLocalStorage({ key: `assay.section:${name}`, defaultValue: !folded, getInitialValueInEffect: false });
   const id = useId();
   const Chevron = opened ? IconChevronDown : IconChevronRight;
   return (
@@ -61,7 +61,7 @@ export function About({ item, guideline }: { item: Item; guideline: string }) {
         </Section>
       )}
       {(attributes !== null || item.reason !== "") && (
-        <Section title={t("About")} name="about">
+        <Section title={t("About")} name="about" folded={window.matchMedia("(max-width: 62em)").matches}>
           {attributes !== null && (
             <>
               <Group gap={4} mb={4}>

@@ -1,6 +1,6 @@
 import { Button, Group } from "@mantine/core";
 
-import { Messages, type Turn } from "../../../components/Messages";
+import { Messages, ResponseTurns, type Turn } from "../../../components/Messages";
 import { useQuestionTypes } from "../questionTypes";
 import { t } from "../../../i18n";
 import { optionKey, TASK } from "../keys/actions";
@@ -56,7 +56,7 @@ export function StepTask(props: TaskProps) {
         <ol className="session-steps">
           {places.map(([start, end], n) => (
             <li key={start} data-value={values[n]} aria-current={n === values.length ? "step" : undefined}>
-              {stepTurns === null ? <div className="session-plain" dir="auto">{wordsBetween(item.responses[0]!, start, end)}</div> : <Messages turns={stepTurns[n] ?? []} plain={props.plain} />}
+              {stepTurns === null ? <Step words={wordsBetween(item.responses[0]!, start, end)} plain={props.plain} /> : <Messages turns={stepTurns[n] ?? []} plain={props.plain} />}
               {n < values.length && <strong>{t(options.find(({ value }) => value === values[n])?.label ?? "")}</strong>}
             </li>
           ))}
@@ -84,4 +84,10 @@ export function StepTask(props: TaskProps) {
       </TaskBar>
     </>
   );
+}
+
+/** A step as the texts are drawn; one that begins or ends within code as it is written. */
+function Step({ words, plain }: { words: string; plain: boolean }) {
+  const fences = words.match(/^ {0,3}(```|~~~)/gm)?.length ?? 0;
+  return <ResponseTurns text={words} turns={null} plain={plain || fences % 2 === 1} />;
 }
