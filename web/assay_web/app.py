@@ -23,6 +23,7 @@ from assay_web.comparisons.media_routes import router as media_router
 from assay_web.comparisons.routes import router as comparisons_router
 from assay_web.curate.routes import router as curate_router
 from assay_web.curate.stage_routes import router as stage_router
+from assay_web.records.routes import router as records_router
 from assay_web.rewards.bias_routes import router as bias_router
 from assay_web.rewards.disagreement_routes import router as disagreement_router
 from assay_web.rewards.endpoint_routes import router as endpoint_router
@@ -51,6 +52,7 @@ ROUTERS = (
     queue_router,
     curate_router,
     stage_router,
+    records_router,
     playground_router,
     endpoint_router,
     key_router,

@@ -78,6 +78,45 @@ def queue_votes(ledger: "Ledger", queue: str) -> list[QueueVote]:
     return [vote_of(row) for row in rows]
 
 
+@dataclass(frozen=True)
+class ChangedVote:
+    """A vote that was cast or taken back at `changed`, with what was said of principles with it."""
+
+    vote: QueueVote
+    changed: float
+    withdrawn: bool
+    principles: tuple[dict[str, Any], ...]
+
+
+def changed_votes(
+    ledger: "Ledger", queue: str, after: tuple[float, str], *, until: float, most: int
+) -> list[ChangedVote]:
+    """Votes of all roles that were cast or taken back after a change (its time and judgment id) and before `until`, in
+    this order."""
+    changed = "coalesce(v.withdrawn_at, v.at)"
+    read = _READ.replace("v.role,", f"v.role, {changed} AS changed, v.withdrawn_at,", 1)
+    with ledger.reading() as db:
+        rows = db.execute(
+            f"""{read.replace(" AND v.withdrawn_at IS NULL", "")} AND ({changed}, v.judgment_id) > (?, ?)
+                AND {changed} < ? ORDER BY changed, v.judgment_id LIMIT ?""",
+            (queue, *after, until, most),
+        ).fetchall()
+        principles: dict[str, list[dict[str, Any]]] = {row["judgment_id"]: [] for row in rows}
+        for row in db.execute(
+            f"""SELECT * FROM vote_principles WHERE judgment_id IN ({", ".join("?" * len(principles))})
+                ORDER BY judgment_id, response, principle""",
+            tuple(principles),
+        ):
+            principle = dict(row)
+            principles[principle.pop("judgment_id")].append(principle)
+    changes = []
+    for row in rows:
+        fields = dict(row)
+        at, withdrawn = fields.pop("changed"), fields.pop("withdrawn_at") is not None
+        changes.append(ChangedVote(vote_of(fields), at, withdrawn, tuple(principles[fields["judgment_id"]])))
+    return changes
+
+
 def item_votes(db: "sqlite3.Connection", item_id: int) -> list[QueueVote]:
     """Standing votes on one item, by annotators only, inside the caller's transaction."""
     rows = db.execute(

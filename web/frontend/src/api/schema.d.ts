@@ -1141,6 +1141,67 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/records": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Push Records
+         * @description Pairs into the workspace, unverified. The same again adds nothing; what cannot be taken is named, and the rest
+         *     is stored.
+         */
+        post: operations["push_records"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/records/decisions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Pull Decisions
+         * @description Decisions since the cursor.
+         */
+        get: operations["pull_decisions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/records/queues/{queue}/votes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Pull Votes
+         * @description Votes of a queue since the cursor, withdrawals too.
+         */
+        get: operations["pull_votes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/rewards/agreement": {
         parameters: {
             query?: never;
@@ -3442,6 +3503,40 @@ export interface components {
             run_id: string | null;
         };
         /**
+         * DecisionReply
+         * @description What curation or a queue's votes concluded of a comparison. `at`: seconds since the epoch.
+         */
+        DecisionReply: {
+            /** At */
+            at: number;
+            /** Comparison Id */
+            comparison_id: string;
+            /** Label */
+            label: string | null;
+            /** Margin */
+            margin: number | null;
+            /** Pool */
+            pool: string;
+            /** Reason */
+            reason: string;
+            /** Rule */
+            rule: string;
+            /** Run */
+            run: string | null;
+        };
+        /**
+         * DecisionsPage
+         * @description In the order in which they were made; a later decision on a comparison replaces an earlier one.
+         */
+        DecisionsPage: {
+            /** Cursor */
+            cursor: string;
+            /** Decisions */
+            decisions: components["schemas"]["DecisionReply"][];
+            /** More */
+            more: boolean;
+        };
+        /**
          * DecontaminateStage
          * @description Check every prompt and response against benchmarks, all registered ones unless some are named.
          */
@@ -5190,6 +5285,16 @@ export interface components {
             sources: string[];
         };
         /**
+         * NewRecords
+         * @description `source`: the name under which the workspace has them.
+         */
+        NewRecords: {
+            /** Records */
+            records: components["schemas"]["PairRecord"][];
+            /** Source */
+            source: string;
+        };
+        /**
          * NewServingKey
          * @description `name`: of the user, shown in logs and metrics. `days`: null for a key that does not expire.
          */
@@ -5516,6 +5621,46 @@ export interface components {
             streak: number;
             /** Votes */
             votes: number;
+        };
+        /**
+         * PairRecord
+         * @description A pair: two responses to a prompt, or `chosen` and `rejected`. `label`: which is better, where that is known;
+         *     `id`: the program's own. `metadata`: kept as it is.
+         */
+        PairRecord: {
+            /** Category */
+            category?: string | null;
+            /** Chosen */
+            chosen?: string | {
+                [key: string]: components["schemas"]["JsonValue"];
+            }[] | null;
+            /** Id */
+            id?: string | null;
+            /** Label */
+            label?: ("A" | "B" | "tie") | null;
+            /**
+             * Metadata
+             * @default {}
+             */
+            metadata: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
+            /** Prompt */
+            prompt: string | {
+                [key: string]: components["schemas"]["JsonValue"];
+            }[];
+            /** Rejected */
+            rejected?: string | {
+                [key: string]: components["schemas"]["JsonValue"];
+            }[] | null;
+            /** Response A */
+            response_a?: string | {
+                [key: string]: components["schemas"]["JsonValue"];
+            }[] | null;
+            /** Response B */
+            response_b?: string | {
+                [key: string]: components["schemas"]["JsonValue"];
+            }[] | null;
         };
         /**
          * PairSide
@@ -5997,6 +6142,32 @@ export interface components {
             ticket: string;
             /** Votes */
             votes: components["schemas"]["RevealedOpinion"][];
+        };
+        /**
+         * RecordRefusal
+         * @description `index`: 0-based in the request. `field`: null where it is the whole record.
+         */
+        RecordRefusal: {
+            /** Field */
+            field: string | null;
+            /** Index */
+            index: number;
+            /** Reason */
+            reason: string;
+        };
+        /**
+         * RecordsReply
+         * @description `comparison_ids`: in the request's order, null for what was rejected. `new`: those the workspace had not.
+         */
+        RecordsReply: {
+            /** Comparison Ids */
+            comparison_ids: (string | null)[];
+            /** New */
+            new: number;
+            /** Rejected */
+            rejected: components["schemas"]["RecordRefusal"][];
+            /** Run */
+            run: string;
         };
         /**
          * RejectedRows
@@ -7591,12 +7762,72 @@ export interface components {
             ticket: string;
         };
         /**
+         * VoteRecord
+         * @description A vote. `answer`: A, B, tie, skip, ... in the comparison's own order, or "answered" with `labels`. `withdrawn`:
+         *     it was taken back; it may have been on an earlier page. `check`: it is on a gold check. `at`: seconds since the
+         *     epoch.
+         */
+        VoteRecord: {
+            /** Annotator */
+            annotator: string;
+            /** Answer */
+            answer: string;
+            /** At */
+            at: number;
+            /** Check */
+            check: boolean;
+            /** Comparison Id */
+            comparison_id: string;
+            labels: components["schemas"]["JsonValue"];
+            /** Principles */
+            principles: components["schemas"]["VotedPrinciple"][];
+            /** Rationale */
+            rationale: string | null;
+            /** Role */
+            role: string;
+            /** Seconds */
+            seconds: number | null;
+            /** Strength */
+            strength: number | null;
+            /** Vote */
+            vote: string;
+            /** Withdrawn */
+            withdrawn: boolean;
+        };
+        /**
          * VoteReply
          * @description `next` is null as in AnnotationReply, or when it could not be fetched: ask for it then.
          */
         VoteReply: {
             next: components["schemas"]["AnnotationReply"] | null;
             receipt: components["schemas"]["ReceiptReply"];
+        };
+        /**
+         * VotedPrinciple
+         * @description What was said of a principle with a vote. `response`: A or B.
+         */
+        VotedPrinciple: {
+            /** Answer */
+            answer: string;
+            /** Evidence */
+            evidence: string | null;
+            /** Principle */
+            principle: string;
+            /** Response */
+            response: string;
+        };
+        /**
+         * VotesPage
+         * @description In the order in which they were cast or taken back. `cursor`: to ask for what comes after; also of an empty
+         *     page.
+         */
+        VotesPage: {
+            /** Cursor */
+            cursor: string;
+            /** More */
+            more: boolean;
+            /** Votes */
+            votes: components["schemas"]["VoteRecord"][];
         };
         /**
          * Webhook
@@ -9513,6 +9744,107 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ResolutionReport"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    push_records: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewRecords"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RecordsReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    pull_decisions: {
+        parameters: {
+            query?: {
+                /** @description Of the page before; none: from the beginning. */
+                after?: string | null;
+                most?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DecisionsPage"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    pull_votes: {
+        parameters: {
+            query?: {
+                /** @description Of the page before; none: from the beginning. */
+                after?: string | null;
+                most?: number;
+            };
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VotesPage"];
                 };
             };
             /** @description Validation Error */
