@@ -94,7 +94,7 @@ def vote_as(client: httpx.Client, **choice: str) -> str:
 
 
 def test_bad_records_are_named_and_the_others_are_stored(url: str, tokens: dict[str, str]) -> None:
-    bad = [
+    bad: list[dict[str, object]] = [
         pair(0),
         {"prompt": "Which?", "response_a": "Gold.", "response_b": "Gold."},
         {"prompt": "Which?", "response_a": "Gold."},
