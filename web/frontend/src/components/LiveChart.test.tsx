@@ -14,6 +14,7 @@ vi.mock("uplot", async (original) => {
     static join = real.join;
     width = 0;
     setData(): void {}
+    setScale(): void {}
     setSize(): void {}
     redraw(): void {}
     destroy(): void {}

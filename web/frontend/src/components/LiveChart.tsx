@@ -7,20 +7,21 @@ import { useEffect, useId, useMemo, useRef, useState } from "react";
 import uPlot from "uplot";
 
 import { t } from "../i18n";
+import { curveColour, LINE_COLOURS as LINES } from "./chartColours";
 import { ChartTable } from "./ChartTable";
 import { aligned, labels, formatNumber, summary, type Aligned, type ChartSeries } from "./chartData";
+import { chartCsv, chartSvg } from "./chartExport";
+import { positive, ticks, type ChartView } from "./chartScale";
+import { ExportMenu } from "./ExportMenu";
 
-const COLOURS = {
-  light: ["#2f6db5", "#b35a12", "#2e8259", "#8a4fa3", "#b03a4c", "#6b6f2a", "#20777f", "#7a5c46"],
-  dark: ["#74a9e6", "#e59a55", "#66bd92", "#c293d8", "#e4808f", "#b9bd68", "#63c2ca", "#c4a48c"],
-};
-const LINES = { light: { grid: "#e6e8ea", text: "#4b5563", mark: "#b03a4c" }, dark: { grid: "#33373d", text: "#b4bac2", mark: "#e4808f" } };
 const HEIGHT = 190;
 /** Distances of labels along an axis of steps. */
 const WHOLE = [1, 2, 5].flatMap((first) => Array.from({ length: 9 }, (_, zeros) => first * 10 ** zeros)).sort((a, b) => a - b);
 
 interface Mark {
   x: number;
+  /** The step, where the axis along is another. */
+  step?: number;
   text: string;
   ordinary?: boolean;
 }
@@ -40,17 +41,25 @@ export interface LiveChartProps {
   dots?: boolean;
   /** Charts of one name move their cursors together. */
   together?: string;
+  /** Axes and zoom; with `onZoom` the part that was dragged over is the caller's to keep. */
+  view?: ChartView;
+  onZoom?: (zoom: [number, number] | null) => void;
 }
 
+const PLAIN: ChartView = {};
+
 /** Curves that may grow while they are looked at, in the colours of the theme, with a table of the same numbers. */
-export function LiveChart({ title, series, unit = "", share = false, note = "", xLabel = "step", ...more }: LiveChartProps) {
-  const { reference = null, moments = [], dots = false, together } = more;
+export function LiveChart({ title, series, unit = "", share = false, note = "", xLabel = t("step"), ...more }: LiveChartProps) {
+  const { reference = null, moments = [], dots = false, together, view = PLAIN, onZoom } = more;
   const scheme = useComputedColorScheme("light");
   const [asTable, setAsTable] = useState(false);
   const [index, setPlace] = useState<number | null>(null);
   const id = useId();
-  const points = useMemo(() => aligned(series), [series]);
-  const colour = (number: number) => COLOURS[scheme][(series[number]!.colour ?? number) % COLOURS[scheme].length]!;
+  const [ownZoom, setOwnZoom] = useState<[number, number] | null>(null);
+  const zoom = onZoom === undefined ? ownZoom : (view.zoom ?? null);
+  const { logX = false, logY = false } = view;
+  const points = useMemo(() => aligned(positive(series, { logX, logY })), [series, logX, logY]);
+  const colour = (number: number) => curveColour(scheme, series[number]!.colour ?? number);
   const at = index ?? null;
   return (
     <figure className="live-chart panel" aria-labelledby={id}>
@@ -63,6 +72,12 @@ export function LiveChart({ title, series, unit = "", share = false, note = "", 
             </Text>
           )}
         </Text>
+        <Group gap={2} wrap="nowrap">
+        <ExportMenu
+          title={title}
+          csv={() => chartCsv({ series, xLabel })}
+          svg={() => chartSvg({ title, unit, series, share, xLabel, dots, reference, moments, logX, logY, zoom }, scheme)}
+        />
         <Tooltip label={asTable ? t("Curves") : t("Numbers")}>
           <ActionIcon
             variant="subtle"
@@ -75,6 +90,7 @@ export function LiveChart({ title, series, unit = "", share = false, note = "", 
             {asTable ? <IconChartLine size={16} /> : <IconTable size={16} />}
           </ActionIcon>
         </Tooltip>
+        </Group>
       </Group>
       {asTable ? (
         <ChartTable title={title} series={series} found={points} share={share} xLabel={xLabel} />
@@ -84,9 +100,11 @@ export function LiveChart({ title, series, unit = "", share = false, note = "", 
             label={summary(title, series, share, xLabel)}
             found={points}
             names={series.map((one) => `${one.name}/${one.dashed === true}/${one.colour ?? ""}`).join("\n")}
-            look={{ scheme, share, dots, whole: xLabel === "step", reference: reference?.value ?? null, colours: series.map((_, number) => colour(number)), dashed: series.map((one) => one.dashed === true) }}
+            look={{ scheme, share, dots, whole: xLabel === t("step"), logX, logY, reference: reference?.value ?? null, colours: series.map((_, number) => colour(number)), dashed: series.map((one) => one.dashed === true) }}
             moments={moments}
             together={together}
+            zoom={zoom}
+            onZoom={onZoom ?? setOwnZoom}
             onPlace={setPlace}
           />
           <Group gap="0 12px" mt={2} aria-hidden>
@@ -114,7 +132,7 @@ export function LiveChart({ title, series, unit = "", share = false, note = "", 
       )}
       {moments.filter(({ ordinary }) => ordinary !== true).map((moment) => (
         <Text key={`${moment.x} ${moment.text}`} size="xs" c={scheme === "dark" ? "red.3" : "red.9"}>
-          {t("Step {{x}}: {{moment}}.", { x: formatNumber(moment.x), moment: moment.text })}
+          {t("Step {{x}}: {{moment}}.", { x: formatNumber(moment.step ?? moment.x), moment: moment.text })}
         </Text>
       ))}
       {note !== "" && (
@@ -142,6 +160,8 @@ interface Look {
   dots: boolean;
   /** Whether there is nothing between 1 and 2 along the axis. */
   whole: boolean;
+  logX: boolean;
+  logY: boolean;
   reference: number | null;
   colours: string[];
   dashed: boolean[];
@@ -155,22 +175,22 @@ interface CanvasProps {
   look: Look;
   moments: Mark[];
   together: string | undefined;
+  zoom: [number, number] | null;
+  onZoom: (zoom: [number, number] | null) => void;
   onPlace: (index: number | null) => void;
 }
 
-function Canvas({ label, found: points, names, look, moments, together, onPlace }: CanvasProps) {
+function Canvas({ label, found: points, names, look, moments, together, zoom, onZoom, onPlace }: CanvasProps) {
   const holder = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | null>(null);
-  const latest = useRef({ found: points, look, moments, onPlace });
-  const zoomed = useRef(false);
+  const latest = useRef({ found: points, look, moments, zoom, onZoom, onPlace });
   useEffect(() => {
-    latest.current = { found: points, look, moments, onPlace };
+    latest.current = { found: points, look, moments, zoom, onZoom, onPlace };
   });
   const banded = points.places.map((index) => index.low !== null).join();
   useEffect(() => {
     const element = holder.current!;
-    zoomed.current = false;
-    const plot = new uPlot(options(element.clientWidth, latest, zoomed, together), latest.current.found.data, element);
+    const plot = new uPlot(options(element.clientWidth, latest, together), latest.current.found.data, element);
     chart.current = plot;
     const watcher = new ResizeObserver(() => {
       if (element.clientWidth > 0 && element.clientWidth !== plot.width) plot.setSize({ width: element.clientWidth, height: HEIGHT });
@@ -181,18 +201,19 @@ function Canvas({ label, found: points, names, look, moments, together, onPlace 
       plot.destroy();
       chart.current = null;
     };
-  }, [names, banded, look.scheme, look.share, look.reference, together]);
+  }, [names, banded, look.scheme, look.share, look.logX, look.logY, look.reference, together]);
+  const [from, to] = zoom ?? [null, null];
   useEffect(() => {
-    chart.current?.setData(points.data, !zoomed.current);
-    if (zoomed.current) chart.current?.redraw();
-  }, [points]);
+    chart.current?.setData(points.data, from === null);
+    if (from !== null && to !== null) chart.current?.setScale("x", { min: from, max: to });
+  }, [points, names, banded, look.scheme, look.share, look.logX, look.logY, look.reference, together, from, to]);
   return <div ref={holder} role="img" aria-label={label} style={{ minHeight: HEIGHT }} onPointerLeave={() => onPlace(null)} />;
 }
 
-type Latest = { current: { found: Aligned; look: Look; moments: Mark[]; onPlace: (index: number | null) => void } };
+type Latest = { current: Pick<CanvasProps, "found" | "look" | "moments" | "zoom" | "onZoom" | "onPlace"> };
 
 /** What the chart looks like now; what changes while it is shown is read through `latest` when it is drawn. */
-function options(width: number, latest: Latest, zoomed: { current: boolean }, together: string | undefined): uPlot.Options {
+function options(width: number, latest: Latest, together: string | undefined): uPlot.Options {
   const { found: points, look } = latest.current;
   const lines = LINES[look.scheme];
   const series: uPlot.Series[] = [{}];
@@ -227,17 +248,23 @@ function options(width: number, latest: Latest, zoomed: { current: boolean }, to
     legend: { show: false },
     cursor: { y: false, points: { size: 6 }, drag: { x: true, y: false }, ...(together === undefined ? {} : { sync: { key: together } }) },
     scales: {
-      x: { time: false },
-      y: { range: (_, low, high) => room(low, high, look) },
+      x: { time: false, ...(look.logX ? { distr: 3 as const, range: (_: uPlot, low: number, high: number) => logRange(low, high) } : {}) },
+      y: look.logY ? { distr: 3, range: (_, low, high) => logRange(low, high, look.reference) } : { range: (_, low, high) => room(low, high, look) },
     },
     axes: [
-      { ...axis, size: 26, values: (_, ticks) => labels(ticks), ...(look.whole ? { incrs: WHOLE } : {}) },
-      { ...axis, size: 56, values: (_, ticks) => labels(ticks, look.share) },
+      { ...axis, size: 26, ...(look.logX ? logAxis(false) : { values: (_: uPlot, places: number[]) => labels(places), ...(look.whole ? { incrs: WHOLE } : {}) }) },
+      { ...axis, size: 56, ...(look.logY ? logAxis(look.share) : { values: (_: uPlot, places: number[]) => labels(places, look.share) }) },
     ],
     hooks: {
       setCursor: [(chart) => latest.current.onPlace(chart.cursor.idx ?? null)],
-      setSelect: [() => (zoomed.current = true)],
-      ready: [(chart) => chart.over.addEventListener("dblclick", () => (zoomed.current = false))],
+      setSelect: [
+        ({ select, posToVal }) => {
+          if (select.width < 2) return;
+          const zoom: [number, number] = [posToVal(select.left, "x"), posToVal(select.left + select.width, "x")];
+          queueMicrotask(() => latest.current.onZoom(zoom));
+        },
+      ],
+      ready: [(chart) => chart.over.addEventListener("dblclick", () => latest.current.onZoom(null))],
       draw: [(chart) => drawLines(chart, lines, latest.current.look.reference, latest.current.moments)],
     },
   };
@@ -260,6 +287,21 @@ function room(low: number | null, high: number | null, { reference, share }: Loo
   return [from >= 0 && from - space < 0 ? 0 : from - space, share && to <= 1 ? Math.min(1, to + space) : to + space];
 }
 
+/** Where the values are all of one size, a power of ten around them. */
+function logRange(low: number | null, high: number | null, reference: number | null = null): [number, number] {
+  if (low === null || high === null || !(low > 0)) return [1, 10];
+  const [from, to] = [Math.min(low, reference !== null && reference > 0 ? reference : low), Math.max(high, reference ?? high)];
+  return to / from < 1.001 ? [from / 2, to * 2] : [from / (to / from) ** 0.04, to * (to / from) ** 0.04];
+}
+
+function logAxis(share: boolean): Pick<uPlot.Axis, "splits" | "values" | "filter"> {
+  return {
+    splits: (_, __, low, high) => ticks(low, high, true, 5),
+    filter: (_, places) => places,
+    values: (_, places) => places.map((place) => formatNumber(place, share)),
+  };
+}
+
 function drawLines(chart: uPlot, lines: { text: string; mark: string }, reference: number | null, moments: Mark[]): void {
   const { ctx, bbox } = chart;
   ctx.save();
@@ -272,7 +314,7 @@ function drawLines(chart: uPlot, lines: { text: string; mark: string }, referenc
     ctx.lineTo(...to);
     ctx.stroke();
   };
-  if (reference !== null) {
+  if (reference !== null && !(chart.scales["y"]?.distr === 3 && reference <= 0)) {
     const y = chart.valToPos(reference, "y", true);
     line(lines.text, [bbox.left, y], [bbox.left + bbox.width, y]);
   }

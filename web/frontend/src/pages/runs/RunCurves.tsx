@@ -1,49 +1,42 @@
-import { Group, Progress, SegmentedControl, SimpleGrid, Stack, Text, Title } from "@mantine/core";
+import { Group, Progress, SimpleGrid, Stack, Text, Title } from "@mantine/core";
 import type { UseQueryResult } from "@tanstack/react-query";
 import { memo, useMemo } from "react";
-import { useSearchParams } from "react-router";
 
 import { formatNumber } from "../../components/chartData";
 import { LiveChart } from "../../components/LiveChart";
 import { Empty, Failure, Waiting } from "../../components/States";
-import { count } from "../../format/count";
+import { t } from "../../i18n";
 import { Command } from "./Command";
-import { referenceOf, seriesOf, type Chart, type Curves } from "./curves";
+import { placeOfStep, referenceOf, seriesOf, type Chart, type Curves } from "./curves";
+import { axisLabel, CurveControls, useCurveView, type CurveView } from "./curveView";
 import { goesOn, type RunRow } from "./format";
 
 /** The section that has a tab of its own. */
 export const LOOP = "Online loop";
-/** Points whose mean is drawn. */
-const SMOOTHINGS = [1, 5, 20, 100];
+const PLAIN: CurveView = { smoothing: 1, axis: "step", logX: false, logY: false, zoom: null };
 
 /** The curves of a run in sections, and its newest figures above them. */
 export function RunCurves({ curves, run }: { curves: UseQueryResult<Curves>; run: RunRow }) {
   const { data } = curves;
-  const [address, setAddress] = useSearchParams();
-  const smoothing = SMOOTHINGS.find((one) => String(one) === address.get("smoothing")) ?? 1;
-  if (data === undefined) return curves.failureReason === null ? <Waiting what="Loading the curves" /> : <Failure error={curves.failureReason} />;
+  const { view, change, onZoom } = useCurveView();
+  if (data === undefined) return curves.failureReason === null ? <Waiting what={t("Loading the curves")} /> : <Failure error={curves.failureReason} />;
   if (data.rows === 0)
     return goesOn(run.status) ? (
-      <Empty title="Nothing was measured yet">Its first step is on its way: the page shows it by itself.</Empty>
+      <Empty title={t("Nothing was measured yet")}>{t("Its first step is on its way: the page shows it by itself.")}</Empty>
     ) : (
-      <Empty title="This run has no curves">It ended before its first step, or is of a kind that measures none.</Empty>
+      <Empty title={t("This run has no curves")}>{t("It ended before its first step, or is of a kind that measures none.")}</Empty>
     );
   const sections = [...new Set(data.charts.map((chart) => chart.section))].filter((section) => section !== LOOP);
   return (
     <Stack gap="md">
       {curves.failureReason !== null && <Failure error={curves.failureReason} />}
       <Latest data={data} />
-      <Group gap="xs">
-        <Text size="sm" id="smoothing">
-          Smoothing
-        </Text>
-        <SegmentedControl
-          aria-labelledby="smoothing"
-          value={String(smoothing)}
-          onChange={(value) => setAddress(value === "1" ? {} : { smoothing: value }, { replace: true })}
-          data={SMOOTHINGS.map((one) => ({ value: String(one), label: one === 1 ? "none" : `${one} points` }))}
-        />
-      </Group>
+      <CurveControls view={view} change={change} />
+      {view.axis !== "step" && placeOfStep(0, data, view.axis) === null && (
+        <Empty title={view.axis === "tokens" ? t("This run does not say how many tokens it read") : t("This run does not say how long its steps took")}>
+          {t("Its curves are drawn over steps.")}
+        </Empty>
+      )}
       {sections.map((section) => (
         <section key={section} aria-label={section}>
           <Title order={2} mb={6}>
@@ -53,12 +46,12 @@ export function RunCurves({ curves, run }: { curves: UseQueryResult<Curves>; run
             {data.charts
               .filter((chart) => chart.section === section)
               .map((chart) => (
-                <RunChart key={chart.title} chart={chart} curves={data} smoothing={smoothing} together={run.id} />
+                <RunChart key={chart.title} chart={chart} curves={data} view={view} onZoom={onZoom} together={run.id} />
               ))}
           </SimpleGrid>
           {data.moments.some((one) => one.section === section) && (
             <Group gap={6} mt={6}>
-              <Text size="sm">Ask people about the responses that the two rewards disagree on:</Text>
+              <Text size="sm">{t("Ask people about the responses that the two rewards disagree on:")}</Text>
               <Command line={`assay queue from-rollouts ${run.id}`} />
             </Group>
           )}
@@ -68,25 +61,48 @@ export function RunCurves({ curves, run }: { curves: UseQueryResult<Curves>; run
   );
 }
 
-export const RunChart = memo(function RunChart({ chart, curves, smoothing, together }: { chart: Chart; curves: Curves; smoothing: number; together: string }) {
-  const series = useMemo(() => seriesOf(chart, curves, smoothing), [chart, curves, smoothing]);
-  const moments = chart.x === "step" ? curves.moments.filter((one) => one.section === chart.section) : [];
-  if (series.length === 0) return null;
-  return (
-    <LiveChart
-      title={chart.title}
-      series={series}
-      unit={chart.unit}
-      share={chart.share}
-      note={chart.note}
-      xLabel={chart.x_label}
-      reference={referenceOf(chart, curves)}
-      moments={moments.map((one) => ({ x: one.step, text: one.text, ordinary: one.ordinary }))}
-      dots={chart.x !== "step"}
-      {...(chart.x === "step" ? { together } : {})}
-    />
-  );
-});
+interface RunChartProps {
+  chart: Chart;
+  curves: Curves;
+  together: string;
+  view?: CurveView;
+  onZoom?: (zoom: [number, number] | null) => void;
+}
+
+/** Drawn again when its numbers or the view change, not for each new function. */
+export const RunChart = memo(
+  function RunChart({ chart, curves, together, view = PLAIN, onZoom }: RunChartProps) {
+    const { axis, smoothing } = view;
+    const series = useMemo(() => seriesOf(chart, curves, smoothing, axis), [chart, curves, smoothing, axis]);
+    const ofSteps = chart.x === "step";
+    const moments = useMemo(
+      () =>
+        (ofSteps ? curves.moments.filter((one) => one.section === chart.section) : []).flatMap(({ step, text, ordinary }) => {
+          const x = placeOfStep(step, curves, axis);
+          return x === null ? [] : [{ x, step, text, ordinary }];
+        }),
+      [chart, curves, ofSteps, axis],
+    );
+    if (series.length === 0) return null;
+    return (
+      <LiveChart
+        title={chart.title}
+        series={series}
+        unit={chart.unit}
+        share={chart.share}
+        note={chart.note}
+        xLabel={ofSteps ? axisLabel(axis) : chart.x_label}
+        reference={referenceOf(chart, curves)}
+        moments={moments}
+        dots={!ofSteps}
+        view={ofSteps ? view : { logX: view.logX, logY: view.logY }}
+        {...(ofSteps ? { together } : {})}
+        {...(ofSteps && onZoom !== undefined ? { onZoom } : {})}
+      />
+    );
+  },
+  (before, after) => before.chart === after.chart && before.curves === after.curves && before.view === after.view && before.together === after.together,
+);
 
 function Latest({ data }: { data: Curves }) {
   return (
@@ -103,7 +119,7 @@ function Latest({ data }: { data: Curves }) {
       </Group>
       {data.running && data.progress !== null && (
         <Group gap="xs" wrap="nowrap">
-          <Progress value={100 * data.progress} aria-label="Share of the planned steps" flex={1} size="sm" />
+          <Progress value={100 * data.progress} aria-label={t("Share of the planned steps")} flex={1} size="sm" />
           <Text size="xs" className="dim" miw={44}>
             {formatNumber(data.progress, true)}
           </Text>
@@ -111,11 +127,11 @@ function Latest({ data }: { data: Curves }) {
       )}
       <Text size="xs" className="dim" role="status">
         {data.behind
-          ? `Reading the metrics: ${Math.round(100 * data.read)} % of the file.`
+          ? t("Reading the metrics: {{percent}} % of the file.", { percent: Math.round(100 * data.read) })
           : [
-              `${count(data.rows)} lines of metrics.jsonl`,
-              data.step.width > 1 ? `${data.step.width} steps a point, the band is their range` : "",
-              data.broken > 0 ? `${data.broken} more could not be read` : "",
+              t("{{count}} rows of metrics", { count: data.rows }),
+              data.step.width > 1 ? t("{{count}} steps a point, the band is their range", { count: data.step.width }) : "",
+              data.broken > 0 ? t("{{count}} more could not be read", { count: data.broken }) : "",
             ]
               .filter(Boolean)
               .join("; ") + "."}

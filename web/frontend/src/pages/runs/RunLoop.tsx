@@ -44,7 +44,7 @@ export function RunLoop({ id, curves }: { id: string; curves: Curves | undefined
         ) : (
           <SimpleGrid cols={{ base: 1, md: 2, xl: 3 }} spacing="sm" verticalSpacing="sm">
             {charts.map((chart) => (
-              <RunChart key={chart.title} chart={chart} curves={curves} smoothing={1} together={`${id} loop`} />
+              <RunChart key={chart.title} chart={chart} curves={curves} together={`${id} loop`} />
             ))}
           </SimpleGrid>
         )}

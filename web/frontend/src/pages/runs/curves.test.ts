@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { merged, seriesOf, type Chart, type CurvesReply } from "./curves";
+import { meanOverSeeds, merged, placeOfStep, seriesOf, type Chart, type CurvesReply } from "./curves";
 
 const NONE = { first: 0, width: 1, step: [], mean: {}, low: {}, high: {} };
 const CURVE = { name: "training", key: "loss", of: "step" as const, low: null, high: null, spread: null, window: 1, scale: 1 };
@@ -56,5 +56,36 @@ describe("curves", () => {
   it("orders a chart over another number by it", () => {
     const points = { ...NONE, step: [1, 2, 3], mean: { loss: [1, 2, 3], kl: [0.3, null, 0.1] } };
     expect(seriesOf({ ...CHART, x: "kl" }, reply(points))).toEqual([{ name: "training", x: [0.1, 0.3], y: [3, 1] }]);
+  });
+
+  it("draws over tokens and over minutes, and says where a step is there", () => {
+    const points = { ...NONE, step: [1, 2, 3], mean: { loss: [3, 2, 1], "x:tokens": [100, 250, 400], "x:seconds": [30, 60, 120] } };
+    expect(seriesOf(CHART, reply(points), 1, "tokens")[0]).toMatchObject({ x: [100, 250, 400], y: [3, 2, 1] });
+    expect(seriesOf(CHART, reply(points), 2, "time")[0]).toMatchObject({ x: [0.5, 1, 2], y: [3, 2.5, 1.5] });
+    expect(placeOfStep(2, reply(points), "time")).toBe(1);
+    const without = { ...points, mean: { loss: [3, 2, 1], "x:tokens": [0, 0, 0] } };
+    expect([seriesOf(CHART, reply(without), 1, "tokens"), placeOfStep(2, reply(without), "tokens")]).toEqual([[], null]);
+  });
+});
+
+describe("runs that differ in seed", () => {
+  it("have a mean with Student's interval over runs, where all of them are", () => {
+    const runs = [
+      { name: "a", x: [1, 2, 3], y: [1, 2, 3] },
+      { name: "b", x: [1, 3], y: [2, 4] },
+      { name: "c", x: [2, 3, 9], y: [4, 5, 9] },
+    ];
+    const found = meanOverSeeds(runs)!;
+    // At 2: 2, 3 and 4; the deviation is 1, t of two degrees of freedom 4.303.
+    expect([found.x, found.y]).toEqual([[2, 3], [3, 4]]);
+    expect(found.high![0]).toBeCloseTo(3 + 4.303 / Math.sqrt(3), 6);
+    expect(found.low![0]).toBeCloseTo(3 - 4.303 / Math.sqrt(3), 6);
+  });
+
+  it("is itself for one run, and nothing where they do not meet", () => {
+    const one = { name: "a", x: [1, 2], y: [1, null] };
+    expect(meanOverSeeds([one])).toBe(one);
+    expect(meanOverSeeds([one, { name: "b", x: [5], y: [1] }])).toBeNull();
+    expect(meanOverSeeds([])).toBeNull();
   });
 });
