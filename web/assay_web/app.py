@@ -80,7 +80,7 @@ def create_app(workspace: Workspace, settings: WebSettings | None = None) -> Fas
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await run_in_threadpool(service.start)
-        app.state.alerts = alerts = AlertWatch(workspace.root)
+        app.state.alerts = alerts = AlertWatch(service.workspace)
         alerts.start()
         try:
             yield

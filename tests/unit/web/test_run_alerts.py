@@ -15,12 +15,14 @@ from assay.runs.process import FILE
 from assay.runs.record import start_run
 from assay.workspace import Workspace
 from assay_web.runs.alerts.evaluation import AlertWatch, alert_text
-from assay_web.runs.alerts.replies import NewAlertRule, RunAlert
+from assay_web.runs.alerts.replies import NewAlertRule
+from assay_web.webhooks.webhook_file import FILE as WEBHOOKS
+from assay_web.webhooks.webhook_file import WebhookFile
 
 
 @contextmanager
-def watching(workspace: Workspace, notified: list[RunAlert] | None = None) -> Iterator[AlertWatch]:
-    watch = AlertWatch(workspace.root, None if notified is None else notified.append)
+def watching(workspace: Workspace) -> Iterator[AlertWatch]:
+    watch = AlertWatch(workspace)
     yield watch
     watch.stop()
 
@@ -35,9 +37,10 @@ def rule(condition: Any, **fields: Any) -> NewAlertRule:
 
 
 def test_metrics_ring_once(workspace: Workspace) -> None:
-    notified: list[RunAlert] = []
+    with WebhookFile(workspace.root / WEBHOOKS) as webhooks:
+        webhooks.add("https://example.org/hook", ["alert"], private=False, by="ada")
     with start_run(workspace, "train", {}) as run:
-        with watching(workspace, notified) as watch:
+        with watching(workspace) as watch:
             watch.file.add(rule("above", metric="loss", value=2, steps=3), "ada")
             watch.file.add(rule("below", metric="eval/accuracy", value=0.5), "ada")
             watch.file.add(rule("not_finite"), "ada")
@@ -61,13 +64,19 @@ def test_metrics_ring_once(workspace: Workspace) -> None:
             add_rows(run.folder, {"step": 11, "loss": 5})
             (alert,) = watch.evaluate()
             assert (alert.condition, alert.metric, alert.step, alert.reading) == ("not_finite", "loss", 8, None)
-        with watching(workspace, notified) as again:
+        with watching(workspace) as again:
             add_rows(run.folder, {"step": 12, "loss": 5})
             assert again.evaluate() == []
             assert [alert.step for alert in again.file.alerts()[0]] == [8, 7, 6]
             again.file.mark_seen(alert.rule, run.id, "bob")
             assert [one.seen_by for one in again.file.alerts(run.id)[0]] == ["bob", None, None]
-    assert len(notified) == 3
+    with WebhookFile(workspace.root / WEBHOOKS) as webhooks:
+        told = [json.loads(one.body)["data"]["message"] for one in webhooks.claim(time.time(), lease_s=1, most=9)]
+    assert [text.partition(": ")[2] for text in told] == [
+        "loss is above 2.0 (4.5) at step 6",
+        "eval/accuracy is below 0.5 (0.25) at step 7",
+        "loss is not a finite number at step 8",
+    ]
 
 
 def test_runs_that_fail_stand_still_or_are_gone(workspace: Workspace) -> None:

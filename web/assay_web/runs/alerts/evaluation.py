@@ -1,7 +1,8 @@
 """Rules against the folders of runs, by a thread of the web server: the store is not read, no run is waited for.
 
 Covers: numbers that are not finite, above or below a value for some rows, runs without progress, failed runs; also what
-happened while no server ran, as far as the last megabyte of metrics says. Leaves out: the rules (`alert_file`).
+happened while no server ran, as far as the last megabyte of metrics says. Leaves out: the rules (`alert_file`),
+sending webhooks.
 """
 
 import json
@@ -10,7 +11,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -18,9 +19,11 @@ from typing import Any
 
 from assay.errors import AssayError
 from assay.runs.process import RunProcess, process_of
+from assay.workspace import Workspace
 from assay_web.report.pages.runs import METRICS
 from assay_web.runs.alerts.alert_file import AlertFile
 from assay_web.runs.alerts.replies import AlertRule, RunAlert
+from assay_web.webhooks.event import Alert, emit
 
 EVERY_S = 10.0
 TAIL = 1 << 20  #: bytes of a metrics file that are read where nothing was read before
@@ -38,12 +41,11 @@ class WatchedRun:
 
 
 class AlertWatch:
-    """`start` and `stop` by the server. `notify` is called with each new alert, in the thread."""
+    """`start` and `stop` by the server. Each new alert is logged and told to webhooks."""
 
-    def __init__(self, root: Path, notify: Callable[[RunAlert], None] | None = None, every_s: float = EVERY_S) -> None:
-        self._runs = root / "runs"
-        self.file = AlertFile(root)
-        self._notify = notify
+    def __init__(self, workspace: Workspace, every_s: float = EVERY_S) -> None:
+        self._workspace = workspace
+        self.file = AlertFile(workspace.root)
         self._every_s = every_s
         self._settled: set[str] = set()  # runs that have ended and were looked at
         self._watched: dict[str, WatchedRun] = {}
@@ -75,17 +77,17 @@ class AlertWatch:
             return []
         rung = self.file.rung()
         new: list[RunAlert] = []
-        for name in sorted(os.listdir(self._runs)) if self._runs.is_dir() else []:
-            if name in self._settled or (process := process_of(self._runs / name)) is None:
+        runs = self._workspace.runs
+        for name in sorted(os.listdir(runs)) if runs.is_dir() else []:
+            if name in self._settled or (process := process_of(runs / name)) is None:
                 continue
-            new += self._evaluate_run(self._runs / name, process, rules, rung)
+            new += self._evaluate_run(runs / name, process, rules, rung)
             if process.status != "running" or process.is_gone():
                 self._settled.add(name)
                 self._watched.pop(name, None)
         for alert in new:
             log.warning("alert: %s", alert_text(alert))
-            if self._notify is not None:
-                self._notify(alert)
+            emit(self._workspace, Alert(run=alert.run, rule=str(alert.rule), message=alert_text(alert)))
         return new
 
     def _evaluate_run(
