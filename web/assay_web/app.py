@@ -16,11 +16,15 @@ from assay_web.access.account_routes import router as account_router
 from assay_web.access.routes import router as access_router
 from assay_web.access.token_routes import router as token_router
 from assay_web.access.webhook_routes import router as webhook_router
+from assay_web.annotate.edit_routes import router as edit_router
+from assay_web.annotate.item_routes import router as item_router
 from assay_web.annotate.own_routes import router as own_router
 from assay_web.annotate.queue_routes import router as queue_router
 from assay_web.annotate.session_routes import router as session_router
+from assay_web.annotate.time_routes import router as time_router
 from assay_web.comparisons.media_routes import router as media_router
 from assay_web.comparisons.routes import router as comparisons_router
+from assay_web.comparisons.similar_routes import router as similar_router
 from assay_web.curate.routes import router as curate_router
 from assay_web.curate.stage_routes import router as stage_router
 from assay_web.records.routes import router as records_router
@@ -50,6 +54,10 @@ ROUTERS = (
     token_router,
     webhook_router,
     queue_router,
+    edit_router,
+    item_router,
+    time_router,
+    similar_router,
     curate_router,
     stage_router,
     records_router,

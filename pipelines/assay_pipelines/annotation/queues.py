@@ -14,6 +14,7 @@ from assay.data.pair_attributes import load_attributes
 from assay.data.snapshots import CATEGORIES, Selection, why_empty
 from assay.errors import BadInputError, NotFoundError
 from assay.workspace import Workspace
+from assay_pipelines.annotation.item_filters import FieldFilter, field_conditions
 from assay_pipelines.annotation.items import QueueItem, principle_statements
 from assay_pipelines.annotation.ledger import Ledger
 from assay_pipelines.annotation.question_types.question_type import PAIR
@@ -222,14 +223,17 @@ def items_of(
     reason: str = "",
     principles: Sequence[str] = (),
     question: str = PAIR,
+    fields: Sequence[FieldFilter] = (),
 ) -> list[QueueItem]:
-    """Comparisons of a selection as items: a sample of `limit` drawn by hash; what is easy for people (objective and of
+    """Comparisons of a selection, and of what `fields` say, as items: a sample of `limit` drawn by hash; what is easy for people (objective and of
     low controversiality, where attributes say so) comes first. Raises BadInputError, saying why, where none matches."""
     condition, values = selection.where()
+    of_fields, field_values = field_conditions(fields)
+    values |= field_values
     with workspace.store.unit() as db:
         rows = db.execute(
             f"""SELECT p.comparison_id FROM pools p LEFT JOIN {CATEGORIES} g ON g.prompt_id = p.prompt_id
-                WHERE {condition} ORDER BY sha256($draw || chr(31) || p.comparison_id), p.comparison_id
+                WHERE {condition} AND {of_fields} ORDER BY sha256($draw || chr(31) || p.comparison_id), p.comparison_id
                 {f"LIMIT {int(limit)}" if limit is not None else ""}""",
             {**values, "draw": str(seed)},
         ).fetchall()

@@ -7,7 +7,7 @@ each pair of its responses. Leaves out: ratings, steps and spans, whose labels c
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from assay.annotation.vote_journal import fold
@@ -73,8 +73,9 @@ def resolve_queue(
     *,
     least_votes: int | None = None,
     dry_run: bool = False,
+    only: Collection[str] | None = None,
 ) -> ResolutionReport:
-    """Decide every comparison whose votes suffice. Run again it writes only what has changed.
+    """Decide every comparison whose votes suffice, or `only` these (not of rankings). Run again it writes only what has changed.
 
     `least_votes`: default what the queue asks for, or 2 where everyone labels everything. Raises BusyError while
     another process holds the store.
@@ -93,12 +94,16 @@ def resolve_queue(
     with workspace.store.unit() as db:
         if (question := _question(db, queue.id)) == "ranking":
             votes, items = _ranking_votes(db, queue.id, queue.name), _ranked_pairs(db, queue.id)
+            if only is not None:
+                raise BadInputError("rankings are decided all at once")
         elif question is not None:
             raise BadInputError(
                 f"queue {queue.name!r} asks of single responses: there is nothing to resolve, its labels count as they "
                 "are, an adjudicator's before others; `assay data export --format ratings`, `steps` or `turns` "
                 f"writes them, `assay queue agreement {queue.name}` compares them"
             )
+    if only is not None:
+        votes, items = [vote for vote in votes if vote.comparison_id in only], len(only)
     settled = [
         _decision(queue.name, comparison, result)
         for comparison, on_pair in sorted(by_comparison(votes).items())
@@ -108,6 +113,7 @@ def resolve_queue(
     conflicts = len(settled) - len(decisions)
     with workspace.store.unit() as db:
         revoked = _revoked(db, queue.id, queue.name, {d.comparison_id for d in decisions})
+        revoked = [decision for decision in revoked if only is None or decision.comparison_id in only]
         overtaken = _overtaken(db, queue.id, decisions)
         standing = [d for d in decisions if d.comparison_id not in overtaken]
         new = 0 if dry_run else _write(db, queue.id, standing + revoked, run_id)

@@ -20,6 +20,7 @@ from assay.store.database import Connection, registered
 from assay.workspace import Workspace
 from assay_pipelines.annotation.answer_match import consensus
 from assay_pipelines.annotation.assignment import draw
+from assay_pipelines.annotation.item_filters import FieldFilter, field_conditions
 from assay_pipelines.annotation.question_types.question_type import TASKS
 from assay_pipelines.annotation.question_types.ranking import MOST_RANKED
 from assay_pipelines.annotation.question_types.rating import AnnotationScale
@@ -183,11 +184,15 @@ def tasks_of(
     alone: bool = True,
     limit: int | None = None,
     seed: int = 0,
+    fields: Sequence[FieldFilter] = (),
 ) -> list[QueueTask]:
-    """The responses of a selection's comparisons, and with `alone` those that its sources have without one; of a
+    """The responses of a selection's comparisons that `fields` let through, and with `alone` and no fields those that its sources have without one; of a
     ranking the prompts with two or more. A sample of `limit` drawn by hash. Raises BadInputError where there are
     none."""
     condition, values = selection.where()
+    of_fields, field_values = field_conditions(fields)
+    values |= field_values
+    alone = alone and not fields
     sources = "source = ANY($only_sources)" if selection.sources else "true"
     categories = "category = ANY($only_categories)" if selection.categories else "true"
     if alone and selection.sources:
@@ -200,7 +205,7 @@ def tasks_of(
             f"""CREATE OR REPLACE TEMP TABLE asked AS
                 SELECT DISTINCT response_id FROM (
                     SELECT unnest([p.response_a, p.response_b]) AS response_id
-                    FROM pools p LEFT JOIN {CATEGORIES} g ON g.prompt_id = p.prompt_id WHERE {condition} {lone})""",
+                    FROM pools p LEFT JOIN {CATEGORIES} g ON g.prompt_id = p.prompt_id WHERE {condition} AND {of_fields} {lone})""",
             values,
         )
         tasks = _tasks(db, question, seed, limit)

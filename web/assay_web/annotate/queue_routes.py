@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 from assay.data.snapshots import Selection
 from assay.errors import BadInputError
 from assay.runs.record import start_run
+from assay_pipelines.annotation.item_filters import FieldFilter
 from assay_pipelines.annotation.items import MOST_PRINCIPLES, QueueItem, principle_statements
 from assay_pipelines.annotation.quality.agreement import AgreementReport, LabelAgreement, label_agreement
 from assay_pipelines.annotation.quality.annotators import AnnotatorQuality, annotator_quality
@@ -34,6 +35,7 @@ from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.resolution import ResolutionReport, resolve_queue
 from assay_pipelines.annotation.tasks import TaskQuestion, create_task_queue, tasks_of
 from assay_pipelines.annotation.votes import queue_votes
+from assay_pipelines.embedding.similar import similar_comparisons
 from assay_web.access.audited_route import AuditedRoute, note_change
 from assay_web.access.guard import Curator, Visitor
 from assay_web.access.permissions import may
@@ -45,6 +47,8 @@ from assay_web.server.request_body import RequestBody
 from assay_web.service import ServiceNow, WebService
 
 router = APIRouter(tags=["annotate"], route_class=AuditedRoute)
+
+MOST_SIMILAR = 100  #: of a queue by similarity, where no limit is given
 
 
 class QueueCounts(BaseModel):
@@ -95,11 +99,21 @@ class AskedScale(RequestBody):
     high: Annotated[int, Field(ge=1, le=100)] = 5
 
 
+class AskedField(RequestBody):
+    """Any of these values of an attribute, or of a field of the source's."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    values: Annotated[list[Annotated[str, Field(max_length=1_000)]], Field(min_length=1, max_length=100)]
+    attribute: bool = False
+
+
 class NewQueue(RequestBody):
     """Which comparisons: `comparison_ids`, or those of `pools`, `sources` and `categories` (empty: all). `limit`: at
     most so many, drawn by hash. `overlap`: people who see each, or "all". `gold_checks`: share of what each person is
     shown that has a known answer. `lease_minutes`: until an untouched item goes to others. `principles`: asked of both
     responses of each. `project`: one of the curator's.
+
+    `fields`: what is known of each, all of them. `similar_to`: the comparisons nearest to this one, at most `limit`.
 
     `question`: other than "pair" it asks of these comparisons' responses, and of those that are in none where no pool
     is named; `ranking` of their prompts. `scales` of a rating, `labels` of spans; `by_turns`: a turn is a step."""
@@ -109,6 +123,8 @@ class NewQueue(RequestBody):
     sources: list[str] = Field([])
     categories: list[str] = Field([])
     comparison_ids: Annotated[list[str], Field(max_length=100_000)] | None = None
+    fields: list[AskedField] = Field([], max_length=20)
+    similar_to: Annotated[str, Field(max_length=100)] | None = None
     limit: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
     overlap: Annotated[int, Field(ge=1, le=1_000)] | Literal["all"] = 1
     gold_checks: Annotated[float, Field(ge=0, le=0.5)] = 0.1
@@ -191,20 +207,25 @@ def make_queue(body: NewQueue, person: Curator, service: ServiceNow, live: LiveN
             "project": body.project,
         }
         selection = Selection(tuple(body.pools), tuple(body.sources), tuple(body.categories))
+        fields = [FieldFilter(field.name, tuple(field.values), field.attribute) for field in body.fields]
+        if body.similar_to is not None and body.question == PAIR:
+            near = similar_comparisons(here, body.similar_to, selection, most=body.limit or MOST_SIMILAR)
+            body.comparison_ids = [body.similar_to, *(row.comparison_id for row in near.rows)]
         if body.question != PAIR:
-            if body.comparison_ids is not None or body.principles:
-                raise BadInputError("only pairs are asked by id, and of principles", field="question")
+            if body.comparison_ids is not None or body.principles or body.similar_to is not None:
+                raise BadInputError("only pairs are asked by id or similarity, and of principles", field="question")
             scales = tuple(AnnotationScale(scale.aspect, scale.low, scale.high) for scale in body.scales)
             question = TaskQuestion(
                 body.question, scales, tuple(dict.fromkeys(body.labels)), body.reason, body.by_turns
             )
-            tasks = tasks_of(here, question, selection, alone=not body.pools, limit=body.limit, seed=body.seed)
+            drawn: dict[str, Any] = {"limit": body.limit, "seed": body.seed, "fields": fields}
+            tasks = tasks_of(here, question, selection, alone=not body.pools, **drawn)
             created = create_task_queue(here, body.name, tasks, question, **shared)
         elif body.comparison_ids is not None:
             created = create_queue(here, body.name, _items(body.comparison_ids[: body.limit], body), **shared)
         else:
             about: dict[str, Any] = {"reason": body.reason, "principles": body.principles}
-            items = items_of(here, selection, limit=body.limit, seed=body.seed, **about)
+            items = items_of(here, selection, limit=body.limit, seed=body.seed, fields=fields, **about)
             created = create_queue(here, body.name, items, **shared)
         run.metrics.update(items=created.items, checks=created.checks)
     note_change(request, created.name, items=created.items, run=run.id)
