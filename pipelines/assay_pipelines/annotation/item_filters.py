@@ -51,8 +51,8 @@ def field_conditions(filters: Sequence[FieldFilter]) -> tuple[str, dict[str, Any
 
 
 def known_fields(db: Connection) -> list[FieldValues]:
-    """Attributes, then fields of sources, both by name. Lists and objects are left out, and what is different for nearly
-    every comparison, as ids are."""
+    """Attributes, then fields of sources, both by name. Lists and objects are left out, and what is different for
+    nearly every comparison, as ids are."""
     rows = db.execute(
         f"""WITH sampled AS (SELECT meta FROM origins WHERE meta IS NOT NULL LIMIT {SAMPLE}),
               fields AS (

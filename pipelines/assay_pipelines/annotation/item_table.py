@@ -67,7 +67,8 @@ def queue_items(
     start: int = 0,
     most: int = 100,
 ) -> tuple[list[ItemRow], int]:
-    """Those of a state, on which a person voted or which are assigned to them, whose texts hold `text`; and how many."""
+    """Those of a state, on which a person voted or which are assigned to them, whose texts hold `text`; and how
+    many."""
     conditions = ["i.queue = :queue", _STATES[state] if state is not None else "true"]
     if person:
         conditions.append(

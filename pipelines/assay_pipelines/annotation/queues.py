@@ -225,8 +225,9 @@ def items_of(
     question: str = PAIR,
     fields: Sequence[FieldFilter] = (),
 ) -> list[QueueItem]:
-    """Comparisons of a selection, and of what `fields` say, as items: a sample of `limit` drawn by hash; what is easy for people (objective and of
-    low controversiality, where attributes say so) comes first. Raises BadInputError, saying why, where none matches."""
+    """Comparisons of a selection, and of what `fields` say, as items: a sample of `limit` drawn by hash; what is easy
+    for people (objective and of low controversiality, where attributes say so) comes first. Raises BadInputError,
+    saying why, where none matches."""
     condition, values = selection.where()
     of_fields, field_values = field_conditions(fields)
     values |= field_values

@@ -75,7 +75,8 @@ def resolve_queue(
     dry_run: bool = False,
     only: Collection[str] | None = None,
 ) -> ResolutionReport:
-    """Decide every comparison whose votes suffice, or `only` these (not of rankings). Run again it writes only what has changed.
+    """Decide every comparison whose votes suffice, or `only` these (not of rankings). Run again it writes only what has
+    changed.
 
     `least_votes`: default what the queue asks for, or 2 where everyone labels everything. Raises BusyError while
     another process holds the store.

@@ -186,9 +186,9 @@ def tasks_of(
     seed: int = 0,
     fields: Sequence[FieldFilter] = (),
 ) -> list[QueueTask]:
-    """The responses of a selection's comparisons that `fields` let through, and with `alone` and no fields those that its sources have without one; of a
-    ranking the prompts with two or more. A sample of `limit` drawn by hash. Raises BadInputError where there are
-    none."""
+    """The responses of a selection's comparisons that `fields` let through, and with `alone` and no fields those that
+    its sources have without one; of a ranking the prompts with two or more. A sample of `limit` drawn by hash. Raises
+    BadInputError where there are none."""
     condition, values = selection.where()
     of_fields, field_values = field_conditions(fields)
     values |= field_values
@@ -205,7 +205,8 @@ def tasks_of(
             f"""CREATE OR REPLACE TEMP TABLE asked AS
                 SELECT DISTINCT response_id FROM (
                     SELECT unnest([p.response_a, p.response_b]) AS response_id
-                    FROM pools p LEFT JOIN {CATEGORIES} g ON g.prompt_id = p.prompt_id WHERE {condition} AND {of_fields} {lone})""",
+                    FROM pools p LEFT JOIN {CATEGORIES} g ON g.prompt_id = p.prompt_id
+                    WHERE {condition} AND {of_fields} {lone})""",
             values,
         )
         tasks = _tasks(db, question, seed, limit)

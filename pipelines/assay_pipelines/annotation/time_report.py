@@ -1,8 +1,8 @@
 """Who worked how long on which queue, for pay: active time and items by person, between two dates.
 
-Active time is the sum of the times recorded with each answer, gold checks, changed answers and adjudications included; of
-one answer at most `idle_s` counts, for somebody may have left the page open. Items are different ones answered or passed
-on. Leaves out: rates of pay (the caller).
+Active time is the sum of the times recorded with each answer, gold checks, changed answers and adjudications included;
+of one answer at most `idle_s` counts, for somebody may have left the page open. Items are different ones answered or
+passed on. Leaves out: rates of pay (the caller).
 """
 
 from collections.abc import Sequence

@@ -147,9 +147,7 @@ def test_what_was_refused_is_sent_again_after_a_restart_and_the_log_says_why(wor
         with running_web(workspace) as url, signed_in(url) as client:
             [sent] = until(lambda: [d for d in deliveries(client, webhook) if d["state"] == "delivered"])
             assert (sent["id"], sent["attempts"]) == (waiting["id"], 2)
-            assert len({headers["webhook-id"] for headers, _ in receiver.taken}) == 1, (
-                "it can be told"
-            )
+            assert len({headers["webhook-id"] for headers, _ in receiver.taken}) == 1, "it can be told"
 
             receiver.status, receiver.location = 302, "http://127.0.0.1:1/elsewhere"
             client.post(f"/api/webhooks/{webhook}/test").raise_for_status()

@@ -50,7 +50,8 @@ _LISTED = ("options", "renamed", "paused", "resumed", "deleted", "restored", "as
 
 class QueueOptionsReply(BaseModel):
     """`suggested_by`: judges whose answers are shown; empty: all. `qualify_checks`: items with a known answer asked
-    first, `qualify_share`: least share of them right; `gate_checks`, `gate_share`: the same later. 0 checks: no rule."""
+    first, `qualify_share`: least share of them right; `gate_checks`, `gate_share`: the same later. 0 checks: no
+    rule."""
 
     description: str
     priority: int

@@ -1,4 +1,5 @@
-"""Routes of many items of a queue at once: a page of them, removing, returning, assigning, deciding, sending to another.
+"""Routes of many items of a queue at once: a page of them, removing, returning, assigning, deciding, sending to
+another.
 
 Leaves out: the queue as a whole (`queue_routes`, `edit_routes`), annotation sessions (`session_routes`).
 """
@@ -40,7 +41,7 @@ class ItemsChange(RequestBody):
 
     items: ItemNumbers
     change: Literal["removed", "returned", "assigned"]
-    people: Annotated[list[Annotated[str, Field(min_length=1, max_length=100)]], Field(max_length=100)] = []
+    people: list[Annotated[str, Field(min_length=1, max_length=100)]] = Field([], max_length=100)
 
 
 class ItemsChanged(BaseModel):

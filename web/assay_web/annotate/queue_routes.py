@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
-from assay.data.snapshots import Selection
+from assay.data.snapshots import POOLS, Selection
 from assay.errors import BadInputError
 from assay.runs.record import start_run
 from assay_pipelines.annotation.item_filters import FieldFilter
@@ -113,7 +113,7 @@ class NewQueue(RequestBody):
     shown that has a known answer. `lease_minutes`: until an untouched item goes to others. `principles`: asked of both
     responses of each. `project`: one of the curator's.
 
-    `fields`: what is known of each, all of them. `similar_to`: the comparisons nearest to this one, at most `limit`.
+    `fields`: what is known of each, all of them. `similar_to`: this one and those nearest to it, `limit` in all.
 
     `question`: other than "pair" it asks of these comparisons' responses, and of those that are in none where no pool
     is named; `ranking` of their prompts. `scales` of a rating, `labels` of spans; `by_turns`: a turn is a step."""
@@ -206,10 +206,11 @@ def make_queue(body: NewQueue, person: Curator, service: ServiceNow, live: LiveN
             "lease_seconds": 60 * body.lease_minutes,
             "project": body.project,
         }
-        selection = Selection(tuple(body.pools), tuple(body.sources), tuple(body.categories))
+        pools = tuple(body.pools) if body.pools or body.question == PAIR else POOLS
+        selection = Selection(pools, tuple(body.sources), tuple(body.categories))
         fields = [FieldFilter(field.name, tuple(field.values), field.attribute) for field in body.fields]
         if body.similar_to is not None and body.question == PAIR:
-            near = similar_comparisons(here, body.similar_to, selection, most=body.limit or MOST_SIMILAR)
+            near = similar_comparisons(here, body.similar_to, selection, most=(body.limit or MOST_SIMILAR) - 1)
             body.comparison_ids = [body.similar_to, *(row.comparison_id for row in near.rows)]
         if body.question != PAIR:
             if body.comparison_ids is not None or body.principles or body.similar_to is not None:

@@ -1,6 +1,7 @@
 """Routes of working time and pay by person, as a reply and as a CSV file.
 
-Leaves out: what counts as time (`assay_pipelines.annotation.time_report`). Rates are the reader's own and stored nowhere.
+Leaves out: what counts as time (`assay_pipelines.annotation.time_report`). Rates are the reader's own and stored
+nowhere.
 """
 
 import csv

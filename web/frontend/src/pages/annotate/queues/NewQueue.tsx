@@ -71,6 +71,7 @@ export function NewQueue() {
       overlap: fields.everyone ? "all" : fields.overlap,
       gold_checks: question === "spans" ? 0 : fields.checks / 100,
       lease_minutes: fields.lease,
+      fields: [],
     });
   };
   return (
