@@ -370,6 +370,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/comparison-fields": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Comparison Fields
+         * @description Attributes and sources' own fields, with their most frequent values.
+         */
+        get: operations["get_comparison_fields"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/comparisons": {
         parameters: {
             query?: never;
@@ -442,6 +462,26 @@ export interface paths {
          * @description All that is known of one comparison.
          */
         get: operations["get_comparison"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/comparisons/{comparison_id}/similar": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Similar Comparisons
+         * @description The comparisons nearest to one, by their vectors.
+         */
+        get: operations["get_similar_comparisons"];
         put?: never;
         post?: never;
         delete?: never;
@@ -929,6 +969,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/pay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Pay Report
+         * @description Who worked how long, on how many items, and what it comes to.
+         */
+        get: operations["get_pay_report"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/pay.csv": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Pay Table
+         * @description The same as CSV: hours in decimals, times in UTC.
+         */
+        get: operations["get_pay_table"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/projects": {
         parameters: {
             query?: never;
@@ -942,6 +1022,26 @@ export interface paths {
          */
         get: operations["get_projects"];
         put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/projects/{project}/groups/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Set Project Group
+         * @description Who is in a group of a project; nobody: the group is gone.
+         */
+        put: operations["set_project_group"];
         post?: never;
         delete?: never;
         options?: never;
@@ -997,6 +1097,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/queues-deleted": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Deleted Queues
+         * @description Those of one's projects, to be restored.
+         */
+        get: operations["get_deleted_queues"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/queues/{queue}": {
         parameters: {
             query?: never;
@@ -1010,6 +1130,30 @@ export interface paths {
          */
         get: operations["get_queue_by_name"];
         put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /**
+         * Edit Queue
+         * @description Its name on the page, description, order, suggestions and rules of gold checks.
+         */
+        patch: operations["edit_queue"];
+        trace?: never;
+    };
+    "/api/queues/{queue}/admissions/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Admit By Hand
+         * @description Admit somebody, or hold them back; their checks count anew from now on.
+         */
+        put: operations["admit_by_hand"];
         post?: never;
         delete?: never;
         options?: never;
@@ -1037,7 +1181,56 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/queues/{queue}/guideline": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Guideline History
+         * @description All versions, newest first, with who wrote them and when.
+         */
+        get: operations["get_guideline_history"];
+        /**
+         * Edit Queue Guideline
+         * @description A new version; annotators see it with their next item, and votes say which one was shown. 409 when somebody else
+         *     has edited that version meanwhile: nothing is stored then.
+         */
+        put: operations["edit_queue_guideline"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/queues/{queue}/items": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Queue Items
+         * @description Items in the order of their numbers, with their votes, who alone is asked, who has them, and open notes.
+         */
+        get: operations["get_queue_items"];
+        put?: never;
+        /**
+         * Add Queue Items
+         * @description Add comparisons to an open queue.
+         */
+        post: operations["add_queue_items"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/queues/{queue}/items/change": {
         parameters: {
             query?: never;
             header?: never;
@@ -1047,10 +1240,110 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Add Queue Items
-         * @description Add comparisons to an open queue.
+         * Change Queue Items
+         * @description Remove items from the queue, return them, or assign them to some people.
          */
-        post: operations["add_queue_items"];
+        post: operations["change_queue_items"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/queues/{queue}/items/resolution": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resolve Queue Items
+         * @description Decide these by their votes and adjudications, and no others.
+         */
+        post: operations["resolve_queue_items"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/queues/{queue}/items/sending": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send Queue Items
+         * @description Ask about these in another queue too, as they are asked here.
+         */
+        post: operations["send_queue_items"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/queues/{queue}/notes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Queue Notes
+         * @description Everybody's flags and comments, open ones first.
+         */
+        get: operations["get_queue_notes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/queues/{queue}/notes/{note}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Resolve Queue Note
+         * @description Say that it is dealt with, or open it again.
+         */
+        put: operations["resolve_queue_note"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/queues/{queue}/people": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Assign Queue
+         * @description To people and groups of its project: nobody else gets items of it, and other annotators do not see it.
+         */
+        put: operations["assign_queue"];
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1135,6 +1428,46 @@ export interface paths {
          * @description Turn majorities and adjudications into decisions; again, it writes only what has changed.
          */
         post: operations["resolve_queue_by_name"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/queues/{queue}/settings": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Queue Settings
+         * @description Everything that may be edited, and what was.
+         */
+        get: operations["get_queue_settings"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/queues/{queue}/state": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Turn Queue By Name
+         * @description Pause or resume it, delete or restore it. Votes stay, and the name stays theirs.
+         */
+        put: operations["turn_queue_by_name"];
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -2368,6 +2701,17 @@ export interface components {
             accounts: components["schemas"]["Account"][];
         };
         /**
+         * AdmissionByHand
+         * @description Whatever the checks say.
+         */
+        AdmissionByHand: {
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "admitted" | "held";
+        };
+        /**
          * Aggregate
          * @description One figure of a result; `low`, `high`: its 95 % interval by `method`, null where it has none.
          */
@@ -2762,6 +3106,21 @@ export interface components {
             role: "viewer" | "annotator" | "curator" | "admin";
             /** Used At */
             used_at: number | null;
+        };
+        /**
+         * AskedField
+         * @description Any of these values of an attribute, or of a field of the source's.
+         */
+        AskedField: {
+            /**
+             * Attribute
+             * @default false
+             */
+            attribute: boolean;
+            /** Name */
+            name: string;
+            /** Values */
+            values: string[];
         };
         /**
          * AskedLabelReply
@@ -3165,6 +3524,18 @@ export interface components {
             models: components["schemas"]["ScoredBy"][];
             /** Sources */
             sources: components["schemas"]["FacetValue"][];
+        };
+        /**
+         * ComparisonField
+         * @description Something that comparisons can be chosen by. `attribute`: of `assay attributes`; else a field of the source's.
+         */
+        ComparisonField: {
+            /** Attribute */
+            attribute: boolean;
+            /** Name */
+            name: string;
+            /** Values */
+            values: components["schemas"]["FieldValueCount"][];
         };
         /**
          * ComparisonList
@@ -3974,6 +4345,16 @@ export interface components {
             side: "A" | "B";
         };
         /**
+         * FieldValueCount
+         * @description `count`: in a sample of the store.
+         */
+        FieldValueCount: {
+            /** Count */
+            count: number;
+            /** Value */
+            value: string;
+        };
+        /**
          * FunnelFlow
          * @description Comparisons of a source that a rule put into a pool. Each comparison is in one flow: of several sources it is in
          *     SEVERAL.
@@ -4017,6 +4398,39 @@ export interface components {
             pairs: number;
             /** Value */
             value: number;
+        };
+        /**
+         * GroupPeople
+         * @description None: there is no such group any more.
+         */
+        GroupPeople: {
+            /** People */
+            people: string[];
+        };
+        /**
+         * GuidelineEdit
+         * @description `version`: the one that was edited.
+         */
+        GuidelineEdit: {
+            /** Text */
+            text: string;
+            /** Version */
+            version: number;
+        };
+        /**
+         * GuidelineVersion
+         * @description `version`: from 1, the one that the queue was made with. `person`: None where it is not known. `at`: seconds
+         *     since the epoch.
+         */
+        GuidelineVersion: {
+            /** At */
+            at: number;
+            /** Person */
+            person: string | null;
+            /** Text */
+            text: string;
+            /** Version */
+            version: number;
         };
         /** HTTPValidationError */
         HTTPValidationError: {
@@ -4206,12 +4620,101 @@ export interface components {
             text: string;
         };
         /**
+         * ItemPage
+         * @description `total`: of all that match.
+         */
+        ItemPage: {
+            /** Rows */
+            rows: components["schemas"]["ItemRow"][];
+            /** Total */
+            total: number;
+        };
+        /**
+         * ItemRow
+         * @description `item`: its number. `asks_about`: id of a comparison, response or prompt. `answers`: what was said -> how often.
+         *     `people`: who alone are asked; `before`: who have it before them now. `notes`: open ones.
+         */
+        ItemRow: {
+            /** Answers */
+            answers: {
+                [key: string]: number;
+            };
+            /** Asks About */
+            asks_about: string;
+            /** Before */
+            before: string[];
+            /** Excerpt */
+            excerpt: string;
+            /** Item */
+            item: number;
+            /** Notes */
+            notes: number;
+            /** People */
+            people: string[];
+            /** States */
+            states: ("open" | "done" | "conflict" | "noted" | "check" | "removed")[];
+            /** Voters */
+            voters: string[];
+        };
+        /**
          * ItemsAdded
          * @description `added`: those that the queue did not have.
          */
         ItemsAdded: {
             /** Added */
             added: number;
+        };
+        /**
+         * ItemsChange
+         * @description `items`: by number. removed: nobody is asked any more, votes stay; returned: asked again; assigned: to `people`
+         *     alone (none: to everybody).
+         */
+        ItemsChange: {
+            /**
+             * Change
+             * @enum {string}
+             */
+            change: "removed" | "returned" | "assigned";
+            /** Items */
+            items: number[];
+            /**
+             * People
+             * @default []
+             */
+            people: string[];
+        };
+        /**
+         * ItemsChanged
+         * @description `items`: how many.
+         */
+        ItemsChanged: {
+            /** Items */
+            items: number;
+        };
+        /**
+         * ItemsToDecide
+         * @description `least_votes`: that a majority needs; null for what the queue asks for.
+         */
+        ItemsToDecide: {
+            /** Items */
+            items: number[];
+            /** Least Votes */
+            least_votes?: number | null;
+        };
+        /**
+         * ItemsToSend
+         * @description `to`: another queue of the curator's. `remove`: ask about them there alone.
+         */
+        ItemsToSend: {
+            /** Items */
+            items: number[];
+            /**
+             * Remove
+             * @default false
+             */
+            remove: boolean;
+            /** To */
+            to: string;
         };
         JsonValue: unknown;
         /**
@@ -5187,6 +5690,8 @@ export interface components {
          *     shown that has a known answer. `lease_minutes`: until an untouched item goes to others. `principles`: asked of both
          *     responses of each. `project`: one of the curator's.
          *
+         *     `fields`: what is known of each, all of them. `similar_to`: this one and those nearest to it, `limit` in all.
+         *
          *     `question`: other than "pair" it asks of these comparisons' responses, and of those that are in none where no pool
          *     is named; `ranking` of their prompts. `scales` of a rating, `labels` of spans; `by_turns`: a turn is a step.
          */
@@ -5203,6 +5708,11 @@ export interface components {
             categories: string[];
             /** Comparison Ids */
             comparison_ids?: string[] | null;
+            /**
+             * Fields
+             * @default []
+             */
+            fields: components["schemas"]["AskedField"][];
             /**
              * Gold Checks
              * @default 0.1
@@ -5278,6 +5788,8 @@ export interface components {
              * @default 0
              */
             seed: number;
+            /** Similar To */
+            similar_to?: string | null;
             /**
              * Sources
              * @default []
@@ -5389,6 +5901,22 @@ export interface components {
             remove_tags: string[];
             /** Runs */
             runs: string[];
+        };
+        /**
+         * NoteResolution
+         * @description `reply`: what its writer reads.
+         */
+        NoteResolution: {
+            /**
+             * Reply
+             * @default
+             */
+            reply: string;
+            /**
+             * Resolved
+             * @default true
+             */
+            resolved: boolean;
         };
         /**
          * OfferedModel
@@ -5737,6 +6265,35 @@ export interface components {
             new: string;
         };
         /**
+         * PayReport
+         * @description By person and queue. `idle_s`: at most so many seconds of one answer count.
+         */
+        PayReport: {
+            /** Idle S */
+            idle_s: number;
+            /** Items */
+            items: number;
+            /** Pay */
+            pay: number | null;
+            /** Rows */
+            rows: components["schemas"]["PayRow"][];
+            /** Seconds */
+            seconds: number;
+        };
+        /**
+         * PayRow
+         * @description `pay`: at the asked rate, rounded to hundredths; null without one. `rate`: items an hour, null without time.
+         */
+        PayRow: {
+            /** Pay */
+            pay: number | null;
+            /** Rate */
+            rate: number | null;
+            time: components["schemas"]["WorkTime"];
+            /** Title */
+            title: string;
+        };
+        /**
          * PlaygroundColumn
          * @description One model's answers, by one principle or none, in the order of the responses; `refused`: why it was not asked.
          *     `best_beats_second`: P(the best is preferred to the second), which rests on `basis`.
@@ -5985,6 +6542,37 @@ export interface components {
             };
         };
         /**
+         * QueueAdmission
+         * @description Where somebody stands with the queue's rules.
+         */
+        QueueAdmission: {
+            /** Annotator */
+            annotator: string;
+            /** Checks */
+            checks: number;
+            /** Person */
+            person: string | null;
+            /** Reason */
+            reason: string;
+            /** Right */
+            right: number;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "open" | "pending" | "admitted" | "failed" | "held";
+        };
+        /**
+         * QueueAssignment
+         * @description Null for both: every member of the project.
+         */
+        QueueAssignment: {
+            /** Groups */
+            groups?: string[] | null;
+            /** People */
+            people?: string[] | null;
+        };
+        /**
          * QueueCounts
          * @description Exact figures, for those who run the queue: with them somebody could tell which of their votes were on gold
          *     checks. `conflicts`: items without a majority or an adjudication. `annotators`: votes by name;
@@ -6017,6 +6605,73 @@ export interface components {
             votes: number;
             /** Withdrawn */
             withdrawn: number;
+        };
+        /**
+         * QueueEdit
+         * @description Fields that are null stay as they are.
+         */
+        QueueEdit: {
+            /** Description */
+            description?: string | null;
+            /** Gate Checks */
+            gate_checks?: number | null;
+            /** Gate Share */
+            gate_share?: number | null;
+            /** Priority */
+            priority?: number | null;
+            /** Qualify Checks */
+            qualify_checks?: number | null;
+            /** Qualify Share */
+            qualify_share?: number | null;
+            /** Suggested By */
+            suggested_by?: string[] | null;
+            /** Suggestions */
+            suggestions?: ("never" | "before" | "after") | null;
+            /** Title */
+            title?: string | null;
+        };
+        /**
+         * QueueEvent
+         * @description A change and who made it; null for a rule of the queue. `detail`: what it is now.
+         */
+        QueueEvent: {
+            /** At */
+            at: number;
+            /** Change */
+            change: string;
+            /** Detail */
+            detail: {
+                [key: string]: unknown;
+            };
+            /** Person */
+            person: string | null;
+        };
+        /**
+         * QueueOptionsReply
+         * @description `suggested_by`: judges whose answers are shown; empty: all. `qualify_checks`: items with a known answer asked
+         *     first, `qualify_share`: least share of them right; `gate_checks`, `gate_share`: the same later. 0 checks: no
+         *     rule.
+         */
+        QueueOptionsReply: {
+            /** Description */
+            description: string;
+            /** Gate Checks */
+            gate_checks: number;
+            /** Gate Share */
+            gate_share: number;
+            /** Priority */
+            priority: number;
+            /** Qualify Checks */
+            qualify_checks: number;
+            /** Qualify Share */
+            qualify_share: number;
+            /** Suggested By */
+            suggested_by: string[];
+            /**
+             * Suggestions
+             * @enum {string}
+             */
+            suggestions: "never" | "before" | "after";
         };
         /**
          * QueueProject
@@ -6076,6 +6731,46 @@ export interface components {
             labels: components["schemas"]["LabelAgreement"][];
             /** Principles */
             principles: components["schemas"]["PrincipleAgreement"][];
+        };
+        /**
+         * QueueSettingsReply
+         * @description `guideline`: the current version. `people`, `groups`: whom it is assigned to; null: to every member of the
+         *     project. `known_people`, `known_groups`: of the project, by name. `judges`: whose answers its items carry. `checks`:
+         *     items with a known answer. `history`: changes, newest first.
+         */
+        QueueSettingsReply: {
+            /** Admissions */
+            admissions: components["schemas"]["QueueAdmission"][];
+            /** Checks */
+            checks: number;
+            /** Groups */
+            groups: string[] | null;
+            guideline: components["schemas"]["GuidelineVersion"];
+            /** History */
+            history: components["schemas"]["QueueEvent"][];
+            /** Judges */
+            judges: string[];
+            /** Known Groups */
+            known_groups: {
+                [key: string]: string[];
+            };
+            /** Known People */
+            known_people: string[];
+            options: components["schemas"]["QueueOptionsReply"];
+            /** People */
+            people: string[] | null;
+            queue: components["schemas"]["QueueReply"];
+        };
+        /**
+         * QueueTurn
+         * @description `change`: to what state.
+         */
+        QueueTurn: {
+            /**
+             * Change
+             * @enum {string}
+             */
+            change: "paused" | "resumed" | "deleted" | "restored";
         };
         /**
          * RankingRecord
@@ -7190,6 +7885,37 @@ export interface components {
             password?: string | null;
         };
         /**
+         * SimilarReply
+         * @description Nearest first. `space`: whose vectors; null: there are none yet. `missing`: comparisons of the pools without one,
+         *     which are not searched. `embedded`: whether this comparison has one.
+         */
+        SimilarReply: {
+            /** Embedded */
+            embedded: boolean;
+            /** Missing */
+            missing: number;
+            /** Rows */
+            rows: components["schemas"]["SimilarRow"][];
+            /** Searched */
+            searched: number;
+            /** Space */
+            space: string | null;
+        };
+        /**
+         * SimilarRow
+         * @description `similarity`: cosine. `prompt`: the beginning of its last turn.
+         */
+        SimilarRow: {
+            /** Comparison Id */
+            comparison_id: string;
+            /** Pool */
+            pool: string;
+            /** Prompt */
+            prompt: string;
+            /** Similarity */
+            similarity: number;
+        };
+        /**
          * SnapshotHolding
          * @description A snapshot that holds the comparison, and what as.
          */
@@ -7860,6 +8586,33 @@ export interface components {
             /** Webhooks */
             webhooks: components["schemas"]["Webhook"][];
         };
+        /**
+         * WorkTime
+         * @description `answers`: changed ones too. `seconds`: active time; `capped`: answers whose time was cut to the cap, which left
+         *     out `idle` seconds. `untimed`: answers without a recorded time. `first`, `last`: when, seconds since the epoch.
+         */
+        WorkTime: {
+            /** Annotator */
+            annotator: string;
+            /** Answers */
+            answers: number;
+            /** Capped */
+            capped: number;
+            /** First */
+            first: number;
+            /** Idle */
+            idle: number;
+            /** Items */
+            items: number;
+            /** Last */
+            last: number;
+            /** Queue */
+            queue: string;
+            /** Seconds */
+            seconds: number;
+            /** Untimed */
+            untimed: number;
+        };
     };
     responses: never;
     parameters: never;
@@ -8481,6 +9234,26 @@ export interface operations {
             };
         };
     };
+    get_comparison_fields: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ComparisonField"][];
+                };
+            };
+        };
+    };
     list_comparisons: {
         parameters: {
             query?: {
@@ -8605,6 +9378,40 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ComparisonRecord"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_similar_comparisons: {
+        parameters: {
+            query?: {
+                most?: number;
+                pool?: string[] | null;
+            };
+            header?: never;
+            path: {
+                comparison_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SimilarReply"];
                 };
             };
             /** @description Validation Error */
@@ -9362,6 +10169,82 @@ export interface operations {
             };
         };
     };
+    get_pay_report: {
+        parameters: {
+            query?: {
+                /** @description None: all of one's projects. */
+                queue?: string[] | null;
+                /** @description Seconds since the epoch; included. */
+                since?: number;
+                /** @description Seconds since the epoch; not included. */
+                until?: number;
+                idle_s?: number;
+                per?: "hour" | "item";
+                amount?: number | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PayReport"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_pay_table: {
+        parameters: {
+            query?: {
+                /** @description None: all of one's projects. */
+                queue?: string[] | null;
+                /** @description Seconds since the epoch; included. */
+                since?: number;
+                /** @description Seconds since the epoch; not included. */
+                until?: number;
+                idle_s?: number;
+                per?: "hour" | "item";
+                amount?: number | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
     get_projects: {
         parameters: {
             query?: never;
@@ -9378,6 +10261,40 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ProjectReply"][];
+                };
+            };
+        };
+    };
+    set_project_group: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["GroupPeople"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
                 };
             };
         };
@@ -9495,6 +10412,26 @@ export interface operations {
             };
         };
     };
+    get_deleted_queues: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QueueReply"][];
+                };
+            };
+        };
+    };
     get_queue_by_name: {
         parameters: {
             query?: never;
@@ -9514,6 +10451,75 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["QueueReply"];
                 };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    edit_queue: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["QueueEdit"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QueueReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    admit_by_hand: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AdmissionByHand"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Validation Error */
             422: {
@@ -9557,6 +10563,111 @@ export interface operations {
             };
         };
     };
+    get_guideline_history: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GuidelineVersion"][];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    edit_queue_guideline: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["GuidelineEdit"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GuidelineVersion"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_queue_items: {
+        parameters: {
+            query?: {
+                state?: ("open" | "done" | "conflict" | "noted" | "check" | "removed") | null;
+                /** @description Voted on it, or it is assigned to them. */
+                who?: string;
+                /** @description Occurs in its texts. */
+                text?: string;
+                start?: number;
+                most?: number;
+            };
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ItemPage"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
     add_queue_items: {
         parameters: {
             query?: never;
@@ -9579,6 +10690,213 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ItemsAdded"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    change_queue_items: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ItemsChange"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ItemsChanged"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    resolve_queue_items: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ItemsToDecide"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ResolutionReport"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    send_queue_items: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ItemsToSend"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ItemsChanged"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_queue_notes: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ItemNote"][];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    resolve_queue_note: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                note: string;
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NoteResolution"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ItemNote"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    assign_queue: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["QueueAssignment"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QueueReply"];
                 };
             };
             /** @description Validation Error */
@@ -9744,6 +11062,72 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ResolutionReport"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_queue_settings: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QueueSettingsReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    turn_queue_by_name: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                queue: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["QueueTurn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QueueReply"];
                 };
             };
             /** @description Validation Error */
