@@ -26,7 +26,8 @@ from assay_web.comparisons.media_routes import router as media_router
 from assay_web.comparisons.routes import router as comparisons_router
 from assay_web.comparisons.similar_routes import router as similar_router
 from assay_web.curate.routes import router as curate_router
-from assay_web.curate.stage_routes import router as stage_router
+from assay_web.jobs.routes import router as job_router
+from assay_web.jobs.scheduler import JobScheduler
 from assay_web.records.routes import router as records_router
 from assay_web.rewards.bias_routes import router as bias_router
 from assay_web.rewards.disagreement_routes import router as disagreement_router
@@ -59,7 +60,7 @@ ROUTERS = (
     time_router,
     similar_router,
     curate_router,
-    stage_router,
+    job_router,
     records_router,
     playground_router,
     endpoint_router,
@@ -83,16 +84,18 @@ SMALLEST_COMPRESSED = 1500  #: bytes of a reply; smaller ones fit into one packe
 def create_app(workspace: Workspace, settings: WebSettings | None = None) -> FastAPI:
     """The web server of a workspace. `app.state.service` is its `WebService`."""
     settings = settings or WebSettings()
-    service = WebService(workspace, settings)
+    service, jobs = WebService(workspace, settings), JobScheduler(workspace)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await run_in_threadpool(service.start)
         app.state.alerts = alerts = AlertWatch(service.workspace)
         alerts.start()
+        jobs.start()
         try:
             yield
         finally:
+            await run_in_threadpool(jobs.stop)
             await run_in_threadpool(alerts.stop)
             await run_in_threadpool(service.stop)
 
@@ -105,7 +108,7 @@ def create_app(workspace: Workspace, settings: WebSettings | None = None) -> Fas
         redoc_url=None,
         generate_unique_id_function=_operation_id,
     )
-    app.state.service = service
+    app.state.service, app.state.jobs = service, jobs
     for router in ROUTERS:
         app.include_router(router)
     mount_pages(app)

@@ -3,5 +3,6 @@
 from typing import Any
 
 from assay.registry import Kind
+from assay_web.jobs.kind import JOB_KINDS
 
-KINDS: tuple[Kind[Any], ...] = ()
+KINDS: tuple[Kind[Any], ...] = (JOB_KINDS,)

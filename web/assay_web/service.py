@@ -104,6 +104,11 @@ class WebService:
         self._ending.set()
 
     @property
+    def is_ending(self) -> bool:
+        """Whether the server is about to end: what goes on for long ends now."""
+        return self._ending.is_set()
+
+    @property
     def ready(self) -> bool:
         return self._annotation is not None
 

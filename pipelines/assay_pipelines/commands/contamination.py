@@ -92,7 +92,10 @@ def status(
 def decontaminate(
     workspace: Workspace,
     config: CheckConfig,
-    action: Annotated[str, typer.Option(help="discard the comparisons that overlap, or only report them.")] = "discard",
+    action: Annotated[
+        str,
+        typer.Option(metavar="discard|report", help="discard the comparisons that overlap, or only report them."),
+    ] = "discard",
     pool: PoolOption = None,
     source: SourceFilter = None,
     category: CategoryFilter = None,

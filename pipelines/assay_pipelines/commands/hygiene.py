@@ -195,7 +195,10 @@ _EXAMPLE_LENGTH = 70
 def near_dup(
     workspace: Workspace,
     config: NearDuplicateConfig,
-    action: Annotated[str, typer.Option(help="report the clusters, or discard all but the kept of each.")] = "report",
+    action: Annotated[
+        str,
+        typer.Option(metavar="report|discard", help="report the clusters, or discard all but the kept of each."),
+    ] = "report",
     on: OnOption = LOCAL,
 ) -> CommandResult:
     """Find comparisons that share most of their word shingles: MinHash sketches, verified by exact Jaccard similarity.

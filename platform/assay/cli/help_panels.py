@@ -64,10 +64,10 @@ def option_panels(
         for parameter in sorted(parameters, key=position_of):
             annotation = parameter.annotation
             if get_args(annotation) and parameter.name not in first:
-                type_, option = get_args(annotation)
+                type_, option, *extra = get_args(annotation)
                 option = copy(option)
                 option.rich_help_panel = panel_of.get(parameter.name, others_panel)
-                annotation = Annotated[type_, option]
+                annotation = Annotated[(type_, option, *extra)]
             grouped.append(parameter.replace(annotation=annotation))
         command.__signature__ = inspect.Signature(grouped)
         command.__annotations__ = {parameter.name: parameter.annotation for parameter in grouped}

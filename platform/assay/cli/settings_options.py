@@ -72,10 +72,10 @@ def _option(field: SettingField) -> Any:
     elements = _elements(field)
     type_: Any = str if field.choices else list[elements] if elements else field.type  # type: ignore[valid-type]
     if field.positional:
-        return Annotated[type_, typer.Argument(help=text, metavar=field.option)]
+        return Annotated[type_, typer.Argument(help=text, metavar=field.option), field]
     names, panel = field.option.split(", "), field.panel
     option = typer.Option(*names, help=text, metavar=metavar, envvar=field.envvar, rich_help_panel=panel)
-    return Annotated[type_ | None if elements else type_, option]
+    return Annotated[type_ | None if elements else type_, option, field]  # typer passes over the field; forms read it
 
 
 def _default(field: SettingField) -> Any:

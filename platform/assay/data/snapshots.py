@@ -129,12 +129,19 @@ def create_snapshot(
         return _create(db, name, selection, run_id)
 
 
+def check_snapshot(name: str, holdout: float | None = None) -> None:
+    """Raises BadInputError for a name that no snapshot can have, and for a holdout that is no share."""
+    if not _NAME.fullmatch(name):
+        raise BadInputError(f"{name!r} is not a snapshot name: letters, digits, and . _ + - after the first")
+    if holdout is not None and not 0 < holdout < 1:
+        raise BadInputError(f"the holdout is a share between 0 and 1, not {holdout}")
+
+
 def create_split(
     workspace: Workspace, name: str, selection: Selection, *, holdout: float, by: GroupBy, seed: int, run_id: str | None
 ) -> tuple[Snapshot, Snapshot]:
     """`NAME` and `NAME-holdout`, both or neither: `holdout` is the expected share of groups kept out of training."""
-    if not 0 < holdout < 1:
-        raise BadInputError(f"the holdout is a share between 0 and 1, not {holdout}")
+    check_snapshot(name, holdout)
     if selection.slice is not None:
         raise BadInputError("a selection that is a slice already cannot be split")
     train_slice, holdout_slice = (HashSlice(holdout, 1.0, by, seed), HashSlice(0.0, holdout, by, seed))
@@ -194,8 +201,7 @@ def _chosen_first(a: Response, b: Response, label: str) -> tuple[Response, Respo
 
 
 def _create(db: Connection, name: str, selection: Selection, run_id: str | None) -> Snapshot:
-    if not _NAME.fullmatch(name):
-        raise BadInputError(f"{name!r} is not a snapshot name: letters, digits, and . _ + - after the first")
+    check_snapshot(name)
     condition, values = selection.where()
     by_category = selection.slice is not None and selection.slice.by == "category"
     grouped = f"LEFT JOIN {CATEGORIES} g ON g.prompt_id = p.prompt_id" if by_category else ""

@@ -81,9 +81,9 @@ class RunProcess:
             os.close(handle)
 
 
-def note_process(folder: Path, kind: str, started: str) -> None:
-    """Write down that this process does the run whose folder it is."""
-    pid = os.getpid()
+def note_process(folder: Path, kind: str, started: str, pid: int | None = None) -> None:
+    """Write down that the process, this one unless told, does the run whose folder it is."""
+    pid = os.getpid() if pid is None else pid
     _write(folder, RunProcess(pid, socket.gethostname(), birth_of(pid), kind, started))
 
 

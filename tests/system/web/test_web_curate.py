@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 PAIRS = 40
 CHEAP = PasswordCost(passes=1, memory_kib=256, lanes=1)
 PASSWORD = "correct horse battery"
-ENDED = ("done", "waiting", "paused", "failed")
+ENDED = ("done", "incomplete", "stopped", "interrupted", "failed")
 
 
 def sentence(chance: random.Random, count: int) -> str:
@@ -124,16 +124,20 @@ def got(client: httpx.Client, path: str) -> Any:
 
 
 def sent(client: httpx.Client, path: str, body: Any = None) -> Any:
-    reply = client.post(f"/api/curate/{path}", json=body)
+    reply = client.post(f"/api/{path}", json=body)
     assert reply.status_code == 200, reply.text
     return reply.json()
 
 
+def output(client: httpx.Client, job: dict[str, Any]) -> str:
+    return str(client.get(f"/api/jobs/{job['id']}/log").json()["text"])
+
+
 def until(client: httpx.Client, *wanted: str) -> dict[str, Any]:
-    """The newest stage, once it has one of these states."""
+    """The newest job, once it has one of these states."""
     deadline = time.monotonic() + 240
     while True:
-        newest: dict[str, Any] = got(client, "stages")["stages"][0]
+        newest: dict[str, Any] = client.get("/api/jobs").json()["jobs"][0]
         if newest["status"] in wanted:
             return newest
         assert newest["status"] not in ENDED, newest
@@ -181,39 +185,41 @@ def test_what_the_pages_are_told(curated: Workspace) -> None:
 
 def test_stages_of_judges_and_of_reward_models(curated: Workspace, tiny_reward_model: Path) -> None:
     shutil.copytree(tiny_reward_model, curated.root / "models" / "tiny-rm")
-    judging = {"stage": "judge", "judges": "loops/judges.yaml", "limit": 5, "pools": ["gold"]}
-    agreeing = {"stage": "consistency", "models": ["models/tiny-rm"], "keep_above": 0.5, "dry_run": True}
+    judging = {"kind": "judge", "settings": {"judges": "loops/judges.yaml", "limit": 5, "pool": ["gold"]}}
+    agreeing = {"kind": "consistency", "settings": {"model": ["models/tiny-rm"], "keep_above": 0.5, "dry_run": True}}
     with running_web(curated) as url, signed_in(url) as client:
-        estimate = sent(client, "stages/estimate", judging)
+        estimate = sent(client, "jobs/estimate", judging)
         assert (estimate["comparisons"], len(estimate["judges"]), estimate["cost"]) == (5, 3, 0)
-        sent(client, "stages", {"settings": judging, "token": estimate["token"]})
+        sent(client, "jobs", {**judging, "token": estimate["token"]})
         judged = until(client, "done")
-        assert judged["command"] == "assay judge run --judges loops/judges.yaml --pool gold --limit 5"
+        assert judged["command"] == "assay judge run --judges loops/judges.yaml --limit 5 --pool gold"
         (count,) = judged["progress"]
         assert (count["done"], count["total"], judged["spent"]) == (15, 15, None)
 
-        unknown = client.post("/api/curate/stages/estimate", json={"stage": "decontaminate", "benchmarks": ["nowhere"]})
+        of_nothing = {"kind": "decontaminate", "settings": {"benchmark": ["nowhere"]}}
+        unknown = client.post("/api/jobs/estimate", json=of_nothing)
         assert "no benchmark 'nowhere'; there are: bench" in unknown.text
-        backwards = client.post("/api/curate/stages/estimate", json={**agreeing, "flip_below": 0.9})
+        wrong = {"kind": "consistency", "settings": {"model": ["models/tiny-rm"], "flip_below": 0.9}}
+        backwards = client.post("/api/jobs/estimate", json=wrong)
         assert backwards.status_code == 422
-        estimate = sent(client, "stages/estimate", agreeing)
+        estimate = sent(client, "jobs/estimate", agreeing)
         assert estimate["comparisons"] > 0
-        sent(client, "stages", {"settings": agreeing, "token": estimate["token"]})
+        sent(client, "jobs", {**agreeing, "token": estimate["token"]})
         ended = until(client, "done")
         (count,) = ended["progress"]
         assert count["done"] == count["total"] == estimate["comparisons"]
-        assert f"would decide {estimate['comparisons']} pairs" in ended["output"]
-        exits = [json.loads(path.read_text())["code"] for path in curated.root.glob("stages/*/exit.json")]
+        assert f"would decide {estimate['comparisons']} pairs" in output(client, ended)
+        exits = [json.loads(path.read_text())["code"] for path in curated.root.glob("jobs/*/exit.json")]
         assert exits.count(0) >= 2
-        assert not list(curated.root.glob("stages/*/.*.part"))
+        assert not list(curated.root.glob("jobs/*/.*.part"))
 
 
-def test_a_stage_outlives_the_server_is_paused_and_resumes(curated: Workspace, endpoint: FakeEndpoint) -> None:
-    settings = {"stage": "stage1", "file": "loops/waits.yaml"}
+def test_a_stage_outlives_the_server_is_stopped_and_resumes(curated: Workspace, endpoint: FakeEndpoint) -> None:
+    asked_for = {"kind": "stage1", "settings": {"config": "loops/waits.yaml"}}
     held, released = threading.Event(), threading.Event()
 
     def hold(request: JudgeRequest) -> Fault | None:
-        """From the fourth call on nobody is answered until the stage is paused."""
+        """From the fourth call on nobody is answered until the job is stopped."""
         if request.number >= 3:
             held.set()
             assert released.wait(240)
@@ -221,21 +227,19 @@ def test_a_stage_outlives_the_server_is_paused_and_resumes(curated: Workspace, e
 
     endpoint.faults = hold
     with running_web(curated) as url, signed_in(url) as client:
-        found = {one["file"]: one for one in got(client, "stages/options")["loops"]}
-        assert (found["loops/ended.yaml"]["begun"], found["loops/waits.yaml"]["begun"]) == (True, False)
-        estimate = sent(client, "stages/estimate", settings)
+        fields = {one["name"]: one for one in client.get("/api/jobs/kinds/stage1/form").json()["fields"]}
+        assert {"loops/ended.yaml", "loops/waits.yaml"} <= {*fields["config"]["suggestions"]}
+        estimate = sent(client, "jobs/estimate", asked_for)
         paid = next(judge for judge in estimate["judges"] if judge["kind"] == "openai")
         assert 8 <= paid["questions"] <= 10
         assert (estimate["cost"], estimate["calls"]) == (pytest.approx(paid["cost"]), paid["calls"])
         assert estimate["cost"] > 0
         assert not endpoint.requests, "an estimate asks nobody"
 
-        refused = client.post("/api/curate/stages", json={"settings": settings, "token": "of another estimate"})
-        assert refused.status_code == 409
-        begun = sent(client, "stages", {"settings": settings, "token": estimate["token"]})
+        for token in (None, "of another estimate"):  # it asks judges: what that costs is to be seen first
+            assert client.post("/api/jobs", json={**asked_for, "token": token}).status_code == 409
+        begun = sent(client, "jobs", {**asked_for, "token": estimate["token"]})
         assert begun["command"] == "assay curate stage1 loops/waits.yaml"
-        again = client.post("/api/curate/stages", json={"settings": settings, "token": estimate["token"]})
-        assert again.status_code == 409
         until(client, "running")
         assert held.wait(240)  # one at a time: those before are on record then
     # another server of the same workspace: the stage goes on, and is found by its process
@@ -247,10 +251,10 @@ def test_a_stage_outlives_the_server_is_paused_and_resumes(curated: Workspace, e
         assert step["what"] == "iteration 0: asking judges"
         assert (asking["total"], asking["unit"], asking["ended"]) == (8, "questions", False)
         assert running["expected"]["cost"] == pytest.approx(estimate["cost"])
-        assert sent(client, f"stages/{begun['id']}/pause")["status"] in ("pausing", "paused")
-        paused = until(client, "paused")
+        assert sent(client, f"jobs/{begun['id']}/stop")["status"] in ("stopping", "stopped")
+        paused = until(client, "stopped")
         released.set()
-        assert paused["why"] == "paused by ada"
+        assert paused["why"] == "stopped by ada"
         asked = len(endpoint.requests)
         assert 0 < asked < paid["questions"]
         assert paused["progress"][-1]["ended"]
@@ -263,36 +267,37 @@ def test_a_stage_outlives_the_server_is_paused_and_resumes(curated: Workspace, e
             row = db.execute("SELECT status FROM runs WHERE run_id = ?", [paused["run_id"]]).fetchone()
         assert row == ("interrupted",)
 
-        estimate = sent(client, "stages/estimate", settings)
+        estimate = sent(client, "jobs/estimate", asked_for)
         assert 0 < estimate["calls"] < paid["calls"]
         assert estimate["spent"] > 0
-        sent(client, "stages", {"settings": settings, "token": estimate["token"]})
-        ended = until(client, "done", "waiting")
+        resumed = sent(client, f"jobs/{begun['id']}/resume")
+        assert (resumed["command"], resumed["resumes"]) == (begun["command"], begun["id"])
+        assert client.post(f"/api/jobs/{begun['id']}/resume").status_code == 409
+        ended = until(client, "done", "incomplete")
         assert ended["run_id"] != paused["run_id"]
-        assert "the best of them is now model waits" in ended["output"]
+        assert "the best of them is now model waits" in output(client, ended)
         assert ended["progress"][0]["done"] == ended["progress"][0]["total"]
-        assert len(endpoint.repeats()) <= 1, "what was answered before the pause was not asked again"
-        pause = client.post(f"/api/curate/stages/{begun['id']}/pause")
-        assert pause.status_code == 409
-        assert not is_alive(
-            json.loads((curated.root / "stages" / ended["id"] / "stage.json").read_text())["process"]["pid"]
-        )
+        assert len(endpoint.repeats()) <= 1, "what was answered before it stopped was not asked again"
+        assert client.post(f"/api/jobs/{begun['id']}/stop").status_code == 409
+        assert not is_alive(json.loads((curated.root / "jobs" / ended["id"] / "process.json").read_text())["pid"])
 
 
 def test_only_files_of_the_workspace_can_be_run(curated: Workspace, tmp_path: Path) -> None:
     write(tmp_path / "loop.yaml", {"name": "elsewhere", "source_votes": True})
     with running_web(curated) as url, signed_in(url) as client:
         for file in (str(tmp_path / "loop.yaml"), "../loop.yaml", "loops/nothing.yaml"):
-            reply = client.post("/api/curate/stages/estimate", json={"stage": "stage1", "file": file})
+            reply = client.post("/api/jobs/estimate", json={"kind": "stage1", "settings": {"config": file}})
             assert reply.status_code == 404, file
-        reply = client.post("/api/curate/stages/estimate", json={"stage": "stage1", "file": "--example"})
+        reply = client.post("/api/jobs/estimate", json={"kind": "stage1", "settings": {"config": "--example"}})
         assert reply.status_code == 422
         made = sent(
-            client, "loops", {"name": "third", "judges": "loops/judges.yaml", "base": "tiny", "encoder": "hashing"}
+            client,
+            "curate/loops",
+            {"name": "third", "judges": "loops/judges.yaml", "base": "tiny", "encoder": "hashing"},
         )
         assert made["file"] == "loops/third.yaml"
         assert client.post("/api/curate/loops", json={"name": "third"}).status_code == 409
-        estimate = sent(client, "stages/estimate", {"stage": "stage1", "file": "loops/third.yaml"})
+        estimate = sent(client, "jobs/estimate", {"kind": "stage1", "settings": {"config": "loops/third.yaml"}})
         assert estimate["command"] == "assay curate stage1 loops/third.yaml"
 
 
@@ -301,23 +306,23 @@ def test_a_curator_names_no_folder_outside_the_workspace(workspace: Workspace, t
     with AccessFile(workspace.root / FILE) as access:
         add_account(access, Passwords(CHEAP), "root", "admin", PASSWORD, by="test")
         add_account(access, Passwords(CHEAP), "cleo", "curator", PASSWORD, by="test")
-    stages = (
-        {"stage": "consistency", "models": [folder]},
-        {"stage": "stage2", "best": "smollm2", "gold": folder},
-        {"stage": "stage2", "best": f"models/../..{folder}", "gold": "smollm2"},
+    jobs = (
+        {"kind": "consistency", "settings": {"model": [folder]}},
+        {"kind": "stage2", "settings": {"best": "smollm2", "gold": folder}},
+        {"kind": "stage2", "settings": {"best": f"models/../..{folder}", "gold": "smollm2"}},
     )
     with running_web(workspace, open_access=False, password_cost=CHEAP) as url:
         with signed_in(url, "cleo", PASSWORD) as client:
-            for settings in stages:
-                for path, body in (("estimate", settings), ("", {"settings": settings, "token": "any"})):
-                    refused = client.post(f"/api/curate/stages/{path}".rstrip("/"), json=body)
-                    assert refused.status_code == 403, settings
+            for job in jobs:
+                for path, body in (("jobs/estimate", job), ("jobs", {**job, "token": "any"})):
+                    refused = client.post(f"/api/{path}", json=body)
+                    assert refused.status_code == 403, job
                     assert "outside the workspace" in refused.json()["detail"]
             loop = client.post("/api/curate/loops", json={"name": "far", "base": folder, "encoder": "hashing"})
             assert loop.status_code == 403
             assert not (workspace.root / "loops" / "far.yaml").exists()
         with signed_in(url, "root", PASSWORD) as client:
-            assert f"--model {folder} " in sent(client, "stages/estimate", stages[0])["command"]
+            assert f"--model {folder}" in sent(client, "jobs/estimate", jobs[0])["command"]
 
 
 @pytest.mark.browser
@@ -356,8 +361,8 @@ def test_the_pages_show_it(curated: Workspace, browser: Browser) -> None:
 def test_a_stage_starts_after_its_estimate_was_seen(curated: Workspace, browser: Browser) -> None:
     with running_web(curated) as url, opened(browser, url) as page:
         page.goto("/curate/stages")
-        page.get_by_role("combobox", name="Stage").click()
-        page.get_by_role("option", name="Deduplicate").click()
+        page.get_by_role("button", name="Begin a stage").click()
+        page.get_by_role("menuitem", name="Deduplicate").click()
         page.get_by_role("button", name="What would it take?").click()
         page.get_by_text("it costs time alone").wait_for()
         check_accessible(page)

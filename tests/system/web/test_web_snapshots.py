@@ -1,4 +1,4 @@
-"""From votes to a training set over HTTP and in a browser: the stage that makes it, its figures, its download."""
+"""From votes to a training set over HTTP and in a browser: the job that makes it, its figures, its download."""
 
 from __future__ import annotations
 
@@ -58,24 +58,23 @@ def address(labelled: Workspace) -> Iterator[str]:
 
 
 def made(client: httpx.Client, **asked: Any) -> dict[str, Any]:
-    """The stage, ended."""
-    begun = client.post("/api/training-sets", json={"stage": "snapshot", **asked})
+    """The job, ended."""
+    begun = client.post("/api/jobs", json={"kind": "snapshot", "settings": asked})
     assert begun.status_code == 200, begun.text
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
-        stages = client.get("/api/curate/stages").json()["stages"]
-        stage: dict[str, Any] = next(one for one in stages if one["id"] == begun.json()["id"])
-        if stage["status"] in ("done", "failed"):
-            return stage
+        job: dict[str, Any] = client.get(f"/api/jobs/{begun.json()['id']}").json()
+        if job["status"] in ("done", "failed"):
+            return job
         time.sleep(0.1)
-    raise AssertionError("the stage did not end")
+    raise AssertionError("the job did not end")
 
 
 def test_a_set_is_made_told_of_and_downloaded(labelled: Workspace, address: str) -> None:
     with signed_in(address) as client:
-        stage = made(client, name="sums", sources=["sums"], holdout=0.25, seed=3)
+        stage = made(client, name="sums", source=["sums"], holdout=0.25, seed=3)
         assert stage["status"] == "done", stage
-        assert stage["command"] == ("assay data snapshot sums --source sums --holdout 0.25 --group-by prompt --seed 3")
+        assert stage["command"] == ("assay data snapshot sums --source sums --holdout 0.25 --seed 3")
         kept, out = get_snapshot(labelled, "sums"), get_snapshot(labelled, "sums-holdout")
         found = client.get("/api/training-sets/sums").json()
         told = found["made"]
@@ -107,12 +106,12 @@ def test_what_cannot_be_made_is_said_as_the_command_says_it(labelled: Workspace,
         assert "'taken' exists with other content, and snapshots do not change: choose a new name" in taken["why"]
         with pytest.raises(Exception, match="no snapshot 'taken-holdout'"):
             get_snapshot(labelled, "taken-holdout")
-        nothing = made(client, name="nothing", pools=["silver"])
+        nothing = made(client, name="nothing", pool=["silver"])
         assert "'nothing' would be empty: the pools hold 60 unverified" in nothing["why"]
         narrow = made(client, name="narrow", holdout=1e-9)
         assert "none of the 60 labelled comparisons falls to its share" in narrow["why"]
-        for wrong in ({"name": "../x"}, {"name": "x", "holdout": 1.0}, {"name": "x", "sources": ["--pool"]}):
-            assert client.post("/api/training-sets", json={"stage": "snapshot", **wrong}).status_code == 422
+        for wrong in ({"name": "../x"}, {"name": "x", "holdout": 1.0}, {"name": "x", "pool": ["--pool"]}, {"nam": "x"}):
+            assert client.post("/api/jobs", json={"kind": "snapshot", "settings": wrong}).status_code == 422
         for path in ("never", "never/pairs.jsonl"):
             assert client.get(f"/api/training-sets/{path}").status_code == 404
 
@@ -132,10 +131,10 @@ def test_who_may(labelled: Workspace) -> None:
         add_account(access, Passwords(CHEAP), name, name, PASSWORD, by="test")
     access.close()
     with running_web(labelled, open_access=False, password_cost=CHEAP) as url:
-        asked = {"stage": "snapshot", "name": "../x"}
+        asked = {"kind": "snapshot", "settings": {"name": "-x"}}
         for name, status in (("viewer", 403), ("annotator", 403), ("curator", 422)):
             with signed_in(url, name, PASSWORD) as client:
-                assert client.post("/api/training-sets", json=asked).status_code == status, name
+                assert client.post("/api/jobs", json=asked).status_code == status, name
                 assert client.get("/api/training-sets").status_code == (403 if name == "annotator" else 200)
                 downloaded = client.get("/api/training-sets/never/pairs.jsonl").status_code
                 assert downloaded == (404 if name == "curator" else 403)

@@ -6,18 +6,46 @@ the store when it is run again.
 
 import json
 from pathlib import Path
+from typing import Annotated
 
 import yaml
+from pydantic import ConfigDict, Field
 
 from assay.errors import AssayError, ConflictError, NotFoundError
 from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
 from assay_pipelines.curation.loop.config import Stage1Config
 from assay_web.curate.replies import LoopFile
-from assay_web.curate.stage_settings import NewLoop
+from assay_web.server.request_body import RequestBody
 
 FOLDER = "loops"
 LARGEST = 1_000_000  #: bytes of a file that is looked at
+Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^-\s][^\x00-\x1f]*$")]
+
+
+class NewLoop(RequestBody):
+    """A loop in a few fields; the file may be edited before it begins, and has every other setting. Without
+    `judges` the source's label and the loop's reward model vote for silver."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.+-]{0,79}$")]
+    iterations: Annotated[int, Field(ge=1, le=100)] = 4
+    seed: Annotated[int, Field(ge=0)] = 200
+    people_seed: Annotated[int, Field(ge=0)] = 100
+    people_per_iteration: Annotated[int, Field(ge=0)] = 50
+    overlap: Annotated[int, Field(ge=1, le=20)] = 1
+    judges: Name | None = None
+    max_cost: Annotated[float, Field(ge=0)] | None = None
+    sources: tuple[Name, ...] = ()
+    base: Name = "smollm2"
+    encoder: Name = "minilm"
+
+
+def begun_loops(workspace: Workspace) -> dict[str, str]:
+    """name -> settings as JSON, of the loops of the store."""
+    with workspace.store.unit() as db:
+        return dict(db.execute("SELECT loop, config::VARCHAR FROM loops ORDER BY created_at DESC").fetchall())
 
 
 def loop_files(workspace: Workspace, begun: dict[str, str]) -> list[LoopFile]:
@@ -53,6 +81,13 @@ def judge_files(workspace: Workspace) -> list[str]:
         for path in _yaml_files(workspace.root)
         if isinstance(payload := _payload(path), dict) and isinstance(payload.get("judges"), list)
     ]
+
+
+def other_files(workspace: Workspace) -> list[str]:
+    """Files that describe neither judges nor a loop of curation."""
+    described = {*judge_files(workspace), *(one.file for one in loop_files(workspace, {}) if one.problem is None)}
+    files = (path.relative_to(workspace.root).as_posix() for path in _yaml_files(workspace.root))
+    return [file for file in files if file not in described]
 
 
 def find_file(workspace: Workspace, file: str) -> Path:

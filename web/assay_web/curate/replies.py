@@ -1,22 +1,16 @@
 """Reply models of the curation routes, besides records of lower packages that are returned unchanged."""
 
-from typing import Literal
-
 from pydantic import BaseModel, ConfigDict, Field
 
 from assay.statistics.intervals import wilson
 from assay_pipelines.curation.conflicts import Between, ConflictPair, PartyAgreement
 from assay_pipelines.curation.funnel import FunnelFlow, RejectedRows, RuleCount
-from assay_pipelines.curation.loop.estimating import JudgeCost
 from assay_pipelines.curation.loop.history import LoopChoice, LoopHistory
 from assay_pipelines.curation.reliability.estimates import SourceReliability, Worth
 from assay_pipelines.curation.shown_pairs import ShownPair
 from assay_pipelines.curation.source_errors import AnswerErrors, LabelErrors
 from assay_pipelines.hygiene.contamination.ledger import LedgerBenchmark, OverlapEvidence
 from assay_pipelines.hygiene.near_duplicates.stored import DuplicateCluster, DuplicateSearch
-from assay_pipelines.llm.calls import RunSpending
-from assay_web.curate.stage_settings import SettingReply, StageSettings
-from assay_web.server.request_body import RequestBody
 
 PAGE = 10  #: of comparisons with their texts
 
@@ -211,98 +205,3 @@ class LoopFile(BaseModel):
     begun: bool
     iterations: int | None
     problem: str | None
-
-
-class StageOptions(BaseModel):
-    """What the forms offer. `settings`: by stage and name, defaults and ranges."""
-
-    loops: list[LoopFile]
-    judge_files: list[str]
-    models: list[str]
-    benchmarks: list[str]
-    sources: list[str]
-    settings: dict[str, dict[str, SettingReply]]
-
-
-class EstimateReply(BaseModel):
-    """What a stage would ask at most; see `StageEstimate`. `comparisons`: it would look at. `token`: starting the stage
-    takes it, which says that this estimate was seen. `command`: what would be run."""
-
-    command: str
-    comparisons: int
-    judges: list[JudgeCost]
-    calls: int
-    tokens: int
-    cost: float | None
-    people: int
-    known: bool
-    spent: float
-    budget: float | None
-    not_counted: list[str]
-    token: str
-
-
-class StageRequest(RequestBody):
-    """`token`: of the estimate that was shown."""
-
-    settings: StageSettings
-    token: str
-
-
-StageStatus = Literal["starting", "running", "pausing", "done", "waiting", "paused", "failed"]
-
-
-class StageCount(BaseModel):
-    """What a stage counts now: `done` of `total` things called `unit`, with `rate` a second over the last minute.
-    `total`: null where it is not known; a step that counts nothing is at 0. `seconds_left`: at this rate, null without
-    one. `at`: when something was counted last, in seconds since the epoch. `ended`: no more will be counted here."""
-
-    what: str
-    done: int
-    total: int | None
-    unit: str
-    rate: float | None
-    seconds_left: float | None
-    began: float
-    at: float
-    ended: bool
-
-
-class StageExpected(BaseModel):
-    """What the estimate said when the stage was started. `spent`: before it, of the same budget."""
-
-    calls: int
-    cost: float | None
-    budget: float | None
-    spent: float
-
-
-class StageRecord(BaseModel):
-    """A stage started from the page. `waiting`: it ended and resumes when run again, `why` says what for. `paused`: it
-    was interrupted. `progress`: the outermost count first, as its run noted it; of a stage that has ended, where it
-    was. `spent`: null where no model was called, or the store has not told yet. `output`: its last lines. Seconds since
-    the epoch."""
-
-    id: str
-    settings: StageSettings
-    command: str
-    by: str
-    started: float
-    ended: float | None
-    status: StageStatus
-    why: str | None
-    run_id: str | None
-    progress: list[StageCount]
-    spent: RunSpending | None
-    expected: StageExpected | None
-    output: str
-
-
-class StagesReply(BaseModel):
-    """The newest first; at most one is running. `elsewhere`: a run of a stage that was started by other means, with its
-    progress. `now`: the server's clock, in seconds since the epoch."""
-
-    stages: list[StageRecord]
-    elsewhere: str | None
-    elsewhere_progress: list[StageCount]
-    now: float

@@ -134,7 +134,8 @@ _SIGNING_IN = ("/api/session", "/api/invitation")
 
 
 class ThreadLimits:
-    """ASGI middleware. Annotation requests and `GET /api/session` do not read the store and are not limited."""
+    """ASGI middleware. Annotation requests and `GET /api/session` do not read the store and are not limited; neither
+    are streams of events, which go on for long and hold no thread meanwhile."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -164,7 +165,7 @@ class ThreadLimits:
 
     def _lane(self, scope: Scope) -> asyncio.Semaphore | None:
         path: str = scope["path"]
-        if not path.startswith("/api/") or path.startswith("/api/annotate/"):
+        if not path.startswith("/api/") or path.startswith("/api/annotate/") or path.endswith("/events"):
             return None
         if _is_streamed(scope):
             return self._pieces

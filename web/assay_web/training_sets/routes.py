@@ -1,8 +1,7 @@
-"""Routes of training sets: creating a snapshot as a stage, listing, details, download in TRL's format.
+"""Routes of training sets: listing snapshots, details, download in TRL's format.
 
-A snapshot of a million comparisons takes 15 s of CPU time with the store held, so it is created in a separate process,
-which `GET /api/curate/stages` lists. A download is complete and already unlinked before its first byte is sent, so an
-aborted one leaves nothing behind. Leaves out: selecting and splitting (`assay.data.snapshots`), pairs with images,
+Creating one is a job (`assay_web.jobs`). A download is complete and already unlinked before its first byte is sent, so
+an aborted one leaves nothing behind. Leaves out: selecting and splitting (`assay.data.snapshots`), pairs with images,
 other formats and larger snapshots, which are `assay data export`.
 """
 
@@ -14,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, BinaryIO
 from urllib.parse import quote
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from fastapi import Path as InPath
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict
@@ -24,12 +23,9 @@ from assay.errors import BadInputError, NotFoundError
 from assay.runs.contamination_gate import contamination_of, require_clean
 from assay.workspace import Workspace
 from assay_pipelines.exporters.export import export
-from assay_web.access.audited_route import AuditedRoute, note_change
+from assay_web.access.audited_route import AuditedRoute
 from assay_web.access.guard import Curator, Viewer
 from assay_web.accounts.audit_log import record
-from assay_web.curate.replies import StageExpected, StageRecord
-from assay_web.curate.stage_process import NOTHING, record_of_stage, runs_of, start_stage
-from assay_web.curate.stage_settings import SnapshotStage
 from assay_web.service import ServiceNow
 
 MOST_ITEMS = 50_000  #: the store is held meanwhile
@@ -128,16 +124,6 @@ def list_training_sets(person: Viewer, service: ServiceNow) -> TrainingSets:
     parts = {name + HOLDOUT for name in snapshots}
     complete = [one for one in snapshots.values() if one.name not in parts]
     return TrainingSets(sets=[_reply(one, snapshots.get(one.name + HOLDOUT)) for one in complete])
-
-
-@router.post("/api/training-sets")
-def make_training_set(person: Curator, service: ServiceNow, body: SnapshotStage, request: Request) -> StageRecord:
-    """Fix a selection of labelled comparisons under a name, in a process of its own: the stage says what became of it.
-    409 while another stage is running."""
-    expected = StageExpected(calls=0, cost=0.0, budget=None, spent=0.0)
-    stage = start_stage(service.workspace, body, person.name, expected)
-    note_change(request, body.name, stage=stage.id, command=stage.command)
-    return record_of_stage(stage, runs_of(service.workspace, [stage]).get(stage.id), NOTHING)
 
 
 @router.get("/api/training-sets/{name}")

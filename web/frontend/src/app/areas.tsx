@@ -1,4 +1,4 @@
-import { IconChartLine, IconCoin, IconDatabase, IconFilter, IconThumbUp, IconUsers, type Icon } from "@tabler/icons-react";
+import { IconChartLine, IconCoin, IconDatabase, IconFilter, IconListCheck, IconThumbUp, IconUsers, type Icon } from "@tabler/icons-react";
 import type { ComponentType } from "react";
 
 import type { Permission } from "../api/session";
@@ -20,5 +20,6 @@ export const AREAS: Area[] = [
   { path: "/data", label: textKey("Data"), icon: IconDatabase, needs: "records", page: lazyPage(() => import("../pages/data/DataPage")) },
   { path: "/rewards", label: textKey("Rewards"), icon: IconCoin, needs: "records", page: lazyPage(() => import("../pages/rewards/RewardsPage")) },
   { path: "/runs", label: textKey("Runs"), icon: IconChartLine, needs: "records", page: lazyPage(() => import("../pages/runs/RunsPage")) },
+  { path: "/jobs", label: textKey("Jobs"), icon: IconListCheck, needs: "records", page: lazyPage(() => import("../pages/jobs/JobsPage")) },
   { path: "/access", label: textKey("Access"), icon: IconUsers, needs: "administer", page: lazyPage(() => import("../pages/access/AccessPage")) },
 ];

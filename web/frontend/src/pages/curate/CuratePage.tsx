@@ -13,7 +13,7 @@ import { RulePage } from "./funnel/RulePage";
 import { ChoicesPage } from "./loops/ChoicesPage";
 import { LoopsPage } from "./loops/LoopsPage";
 import { QualityPage } from "./quality/QualityPage";
-import { StagesPage } from "./stages/StagesPage";
+import { StagesPage } from "./StagesPage";
 
 const PARTS = [
   { value: "funnel", label: textKey("Funnel") },

@@ -9,13 +9,11 @@ import { renderAt } from "../../../testing/render";
 import { MakeTrainingSet } from "./MakeTrainingSet";
 import { nameFor } from "./sets";
 
-const settings: Schemas["SnapshotStage"] = {
-  ...{ stage: "snapshot", name: "first-train", pools: ["gold"], sources: [], categories: [] },
-  ...{ holdout: 0.1, group_by: "prompt", seed: 0 },
-};
-const begun: Schemas["StageRecord"] = {
-  ...{ id: "stage-20260101-000000-abcdef", settings, command: "assay data snapshot first-train", by: "ada", started: 0 },
-  ...{ ended: null, status: "starting", why: null, run_id: null, progress: [], spent: null, expected: null, output: "" },
+const settings = { name: "first-train", pool: ["gold"], source: [], holdout: 0.1 };
+const begun: Schemas["JobRecord"] = {
+  ...{ id: "job-20260101-000000-abcdef", kind: "snapshot", title: "Training set", area: "data", settings, command: "assay data snapshot first-train" },
+  ...{ by: "ada", started: 0, ended: null, status: "running", why: null, warnings: [], waits_for: [], resumes: null, resumed_by: null, can_resume: false },
+  ...{ run_id: null, progress: [], spent: null, expected: null },
 };
 const checked: Schemas["CheckedSet"] = {
   made: {
@@ -26,8 +24,8 @@ const checked: Schemas["CheckedSet"] = {
   stops_training: "first-train is not checked against benchmark 'bench'; run: assay data decontaminate",
 };
 
-/** A server whose stage has ended like this when it is looked at. Gives what it was asked to make. */
-function server(ended: Partial<Schemas["StageRecord"]>): unknown[] {
+/** A server whose job has ended like this when it is looked at. Gives what it was asked to make. */
+function server(ended: Partial<Schemas["JobRecord"]>): unknown[] {
   const asked: unknown[] = [];
   vi.stubGlobal("fetch", async (request: Request) => {
     const { pathname } = new URL(request.url);
@@ -36,7 +34,7 @@ function server(ended: Partial<Schemas["StageRecord"]>): unknown[] {
       return Response.json(begun);
     }
     if (pathname === "/api/session") return Response.json({ name: "ada", role: "curator", permissions: ["queues", "vote", "records", "curate"], open_access: false, csrf: null });
-    if (pathname === "/api/curate/stages") return Response.json({ stages: [{ ...begun, ...ended }], elsewhere: null, elsewhere_progress: [], now: 1 });
+    if (pathname === `/api/jobs/${begun.id}`) return Response.json({ ...begun, ...ended });
     expect(pathname).toBe("/api/training-sets/first-train");
     return Response.json(checked);
   });
@@ -59,7 +57,7 @@ describe("MakeTrainingSet", () => {
     const asked = server({ status: "done" });
     const container = await press();
     expect(await screen.findByText("7 pairs")).toBeInTheDocument();
-    expect(asked).toEqual([settings]);
+    expect(asked).toEqual([{ kind: "snapshot", settings }]);
     expect(screen.getByText("2 held out")).toBeInTheDocument();
     expect(screen.getByText("c0ffee")).toBeInTheDocument();
     expect(screen.getByText(/not checked against benchmark 'bench'/)).toBeInTheDocument();

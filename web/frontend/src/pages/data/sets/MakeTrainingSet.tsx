@@ -7,8 +7,8 @@ import { api, body } from "../../../api/client";
 import { poolChoices } from "../../../components/PoolBadge";
 import { Failure } from "../../../components/States";
 import { t } from "../../../i18n";
-import { goesOn } from "../../curate/stages/useStages";
-import { POOLS, useMaking, type Asked } from "./sets";
+import { goesOn } from "../../jobs/useJobs";
+import { POOLS, useMaking } from "./sets";
 import { NewSet } from "./SetCard";
 
 const SHARE = 10; // percent held out at first
@@ -17,7 +17,7 @@ const SHARE = 10; // percent held out at first
  * Labelled comparisons fixed under a name, for training. It is made by a process of its own, which goes on when the page
  * is left. `sources`: those to choose from; none, and there is no choice.
  */
-export function MakeTrainingSet({ name: first = "", pools: some = [], sources }: { name?: string; pools?: Asked["pools"]; sources?: string[] }) {
+export function MakeTrainingSet({ name: first = "", pools: some = [], sources }: { name?: string; pools?: string[]; sources?: string[] }) {
   const queries = useQueryClient();
   const [name, setName] = useState(first);
   const [share, setShare] = useState<number | string>(SHARE);
@@ -26,19 +26,15 @@ export function MakeTrainingSet({ name: first = "", pools: some = [], sources }:
   const start = useMutation({
     mutationFn: () =>
       body(
-        api.POST("/api/training-sets", {
-          body: {
-            ...{ stage: "snapshot", name: name.trim(), pools, sources: from, categories: [], group_by: "prompt", seed: 0 },
-            holdout: Number(share) > 0 ? Number(share) / 100 : null,
-          },
+        api.POST("/api/jobs", {
+          body: { kind: "snapshot", settings: { name: name.trim(), pool: pools, source: from, holdout: Number(share) > 0 ? Number(share) / 100 : null } },
         }),
       ),
   });
   const making = useMaking(start.data?.id ?? null);
-  const stage = making.data ?? start.data;
-  const going = start.isPending || (stage !== undefined && goesOn(stage));
-  const done = stage?.status === "done" ? stage.settings : null;
-  const created = done?.stage === "snapshot" ? done.name : null;
+  const job = making.data ?? start.data;
+  const going = start.isPending || (job !== undefined && goesOn(job));
+  const created = job?.status === "done" && typeof job.settings.name === "string" ? job.settings.name : null;
   useEffect(() => {
     if (created !== null) void queries.invalidateQueries({ queryKey: ["training-sets"], refetchType: "active", predicate: ({ queryKey }) => queryKey[1] !== "making" });
   }, [created, queries]);
@@ -60,7 +56,7 @@ export function MakeTrainingSet({ name: first = "", pools: some = [], sources }:
             onChange={(event) => setName(event.currentTarget.value)}
           />
           <NumberInput label={t("Held out, % of the prompts")} w={170} min={0} max={90} decimalScale={2} value={share} onChange={setShare} />
-          <MultiSelect label={t("Pools")} w={230} data={poolChoices(POOLS)} value={pools} onChange={(chosen) => setPools(chosen as Asked["pools"])} placeholder={pools.length === 0 ? t("all with a label") : ""} />
+          <MultiSelect label={t("Pools")} w={230} data={poolChoices(POOLS)} value={pools} onChange={setPools} placeholder={pools.length === 0 ? t("all with a label") : ""} />
           {sources !== undefined && sources.length > 0 && (
             <MultiSelect label={t("Sources")} w={230} data={sources} value={from} onChange={setFrom} placeholder={from.length === 0 ? t("all") : ""} />
           )}
@@ -75,10 +71,10 @@ export function MakeTrainingSet({ name: first = "", pools: some = [], sources }:
         </Text>
       )}
       {start.error !== null && <Failure error={start.error} />}
-      {stage !== undefined && !going && created === null && (
+      {job !== undefined && !going && created === null && (
         <Alert color="red" role="alert" title={t("It was not made")}>
-          {stage.why ?? stage.status}.{" "}
-          <Anchor component={Link} to="/curate/stages" size="sm">{t("What the command said")}</Anchor>
+          {job.why ?? job.status}.{" "}
+          <Anchor component={Link} to={`/jobs/${job.id}`} size="sm">{t("What the command said")}</Anchor>
         </Alert>
       )}
       {created !== null && !going && <NewSet name={created} />}

@@ -1,11 +1,10 @@
 import { Alert, Stack, Table, Text } from "@mantine/core";
-import { Trans } from "react-i18next";
 
-import type { Schemas } from "../../../api/client";
-import { Wide } from "../../../components/Wide";
-import { count } from "../../../format/count";
-import { t } from "../../../i18n";
-import { cost } from "../shared/figures";
+import type { Schemas } from "../../api/client";
+import { Wide } from "../../components/Wide";
+import { count } from "../../format/count";
+import { t } from "../../i18n";
+import { cost } from "../curate/shared/figures";
 
 type Found = Schemas["EstimateReply"];
 
@@ -16,20 +15,15 @@ export function Estimate({ estimate }: { estimate: Found }) {
   return (
     <Stack gap="xs">
       <Text size="sm">
-        <Trans
-          i18nKey="It looks at <b>{{comparisons}}</b>"
-          values={{ comparisons: t("{{count}} comparisons", { count: estimate.comparisons }) }}
-          components={{ b: <b /> }}
-        />
-        {asks ? "." : t(" and asks nobody: it costs time alone.")}
+        {estimate.comparisons !== null && `${t("It looks at {{count}} comparisons", { count: estimate.comparisons })}. `}
+        {estimate.steps !== null && `${t("{{count}} steps", { count: estimate.steps })}. `}
+        {!asks && t("It asks nobody: it costs time alone.")}
       </Text>
       {estimate.people > 0 && (
         <Text size="sm">
-          <Trans
-            i18nKey={estimate.known ? "People will be asked about <b>{{comparisons}}</b>." : "People will be asked about at most <b>{{comparisons}}</b>."}
-            values={{ comparisons: t("{{count}} comparisons", { count: estimate.people }) }}
-            components={{ b: <b /> }}
-          />
+          {estimate.known
+            ? t("People will be asked about {{count}} comparisons.", { count: estimate.people })
+            : t("People will be asked about at most {{count}} comparisons.", { count: estimate.people })}
         </Text>
       )}
       {estimate.judges.length > 0 && (
@@ -74,15 +68,16 @@ export function Estimate({ estimate }: { estimate: Found }) {
             {estimate.known
               ? t("Of the questions that are known; tokens as earlier calls of the model show, or as is typical where there are none.")
               : t("At most: what later iterations ask is bounded by the settings, and its length taken from a sample of the pool.")}{" "}
-            {t("Retries are not counted")}
-            {estimate.not_counted.length > 0 && t(", nor {{not_counted}}", { not_counted: estimate.not_counted.join("; ") })}.
+            {t("Retries are not counted.")}
+            {estimate.not_counted.length > 0 && ` ${t("Neither are")}: ${estimate.not_counted.join("; ")}.`}
           </Text>
         </>
       )}
       {(estimate.budget !== null || estimate.spent > 0) && (
         <Text size="sm">
-          {t("{{spent}} spent so far", { spent: cost(estimate.spent) })}
-          {estimate.budget !== null && t(" of a budget of {{budget}}", { budget: cost(estimate.budget) })}.
+          {estimate.budget !== null
+            ? t("{{spent}} spent so far of a budget of {{budget}}.", { spent: cost(estimate.spent), budget: cost(estimate.budget) })
+            : t("{{spent}} spent so far.", { spent: cost(estimate.spent) })}
         </Text>
       )}
       {over && (

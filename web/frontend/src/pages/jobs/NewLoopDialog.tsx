@@ -2,11 +2,10 @@ import { Button, Group, Modal, MultiSelect, NumberInput, Select, SimpleGrid, Sta
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState, type FormEvent } from "react";
 
-import { api, body, type Schemas } from "../../../api/client";
-import { Failure } from "../../../components/States";
-import { t } from "../../../i18n";
-import type { Options } from "./useStages";
-
+import { api, body, type Schemas } from "../../api/client";
+import { Failure } from "../../components/States";
+import { t } from "../../i18n";
+import { useForm } from "./useJobs";
 type NewLoop = Schemas["NewLoop"];
 
 const FIRST: NewLoop = {
@@ -24,13 +23,15 @@ const FIRST: NewLoop = {
 };
 
 /** A loop in a few fields; its file can be edited before it begins. */
-export function NewLoopDialog({ options, onClose, onMade }: { options: Options; onClose: () => void; onMade: (file: string) => void }) {
+export function NewLoopDialog({ onClose, onMade }: { onClose: () => void; onMade: (file: string) => void }) {
   const [loop, setLoop] = useState(FIRST);
   const queries = useQueryClient();
+  const offered = useForm("judge", null).data?.fields;
+  const names = (setting: string) => offered?.find(({ name }) => name === setting)?.suggestions ?? [];
   const make = useMutation({
     mutationFn: () => body(api.POST("/api/curate/loops", { body: loop })),
     onSuccess: async ({ file }) => {
-      await queries.invalidateQueries({ queryKey: ["curate", "options"] });
+      await queries.invalidateQueries({ queryKey: ["jobs", "form"] });
       onMade(file);
     },
   });
@@ -70,7 +71,7 @@ export function NewLoopDialog({ options, onClose, onMade }: { options: Options; 
             <Select
               label={t("Judges")}
               placeholder={t("source and reward model vote")}
-              data={options.judge_files}
+              data={names("judges")}
               value={loop.judges}
               onChange={(judges) => change({ judges })}
               clearable
@@ -80,7 +81,7 @@ export function NewLoopDialog({ options, onClose, onMade }: { options: Options; 
             <TextInput label={t("Encoder")} value={loop.encoder} onChange={(event) => change({ encoder: event.currentTarget.value.trim() })} />
             <MultiSelect
               label={t("Sources (none: all of them)")}
-              data={options.sources}
+              data={names("source")}
               value={loop.sources ?? []}
               onChange={(sources) => change({ sources })}
             />
@@ -90,7 +91,9 @@ export function NewLoopDialog({ options, onClose, onMade }: { options: Options; 
           </Text>
           {make.error !== null && <Failure error={make.error} />}
           <Group justify="end" gap="xs">
-            <Button variant="default" onClick={onClose}>{t("Not now")}</Button>
+            <Button variant="default" onClick={onClose}>
+              {t("Not now")}
+            </Button>
             <Button type="submit" loading={make.isPending} disabled={loop.name === ""}>
               {t("Write it down")}
             </Button>

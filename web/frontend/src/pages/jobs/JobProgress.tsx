@@ -1,17 +1,17 @@
 import { Group, Progress, Stack, Text } from "@mantine/core";
 
-import type { Schemas } from "../../../api/client";
-import { count } from "../../../format/count";
-import { duration } from "../../../format/duration";
-import { t } from "../../../i18n";
-import { cost } from "../shared/figures";
+import type { Schemas } from "../../api/client";
+import { count } from "../../format/count";
+import { duration } from "../../format/duration";
+import { t } from "../../i18n";
+import { cost } from "../curate/shared/figures";
 
-type Count = Schemas["StageCount"];
+type Count = Schemas["JobCount"];
 
-const SILENCE_S = 30; // nothing wasfor so long: it is said, for the time left is not to be trusted then
+const SILENCE_S = 30; // nothing was counted for so long: it is said, for the time left is not to be trusted then
 
-/** How far a stage is, from what its run notes: a bar for each thing that is counted, the outermost first. */
-export function StageProgress({ counts, going, now }: { counts: Count[]; going: boolean; now: number }) {
+/** How far a job is, from what its run notes: a bar for each thing that is counted, the outermost first. */
+export function JobProgress({ counts, going, now }: { counts: Count[]; going: boolean; now: number }) {
   const visible = counts.filter(({ total, ended }) => total !== null || !ended || !going);
   // Steps of a loop take seconds or hours: the pace is that of the innermost count alone.
   return (
@@ -75,14 +75,14 @@ function rate(aSecond: number): string {
   return aSecond >= 1 ? t("{{aSecond}} a second", { aSecond: aSecond.toFixed(1) }) : t("{{value}} a minute", { value: (60 * aSecond).toFixed(1) });
 }
 
-/** What calls of models have cost, of what was expected; nothing for a stage that calls none. */
-export function StageSpent({ spent, expected }: { spent: Schemas["RunSpending"] | null; expected: Schemas["StageExpected"] | null }) {
+/** What calls of models have cost, of what was expected; nothing for a job that calls none. */
+export function JobSpent({ spent, expected }: { spent: Schemas["RunSpending"] | null; expected: Schemas["ExpectedReply"] | null }) {
   if (spent === null) return null;
   const most = expected !== null && expected.cost !== null && expected.cost > 0 ? t(" of at most {{cost}} estimated", { cost: cost(expected.cost) }) : "";
   return (
     <Text size="sm">
       {spent.cost === null ? t("A judge has no prices: what it cost is not known") : <b>{cost(spent.cost)}</b>}
-      {spent.cost !== null && ` spent${most}`}
+      {spent.cost !== null && ` ${t("spent")}${most}`}
       {expected?.budget != null && t(", budget {{budget}}", { budget: cost(expected.budget) })}
       {expected !== null && expected.spent > 0 && t(", {{spent}} before", { spent: cost(expected.spent) })}
       <Text span size="xs" className="dim">

@@ -2,13 +2,14 @@ import { screen } from "@testing-library/react";
 import { describe, expect, it } from "vitest";
 import { axe } from "vitest-axe";
 
-import type { Schemas } from "../../../api/client";
-import { renderAt } from "../../../testing/render";
+import type { Schemas } from "../../api/client";
+import { renderAt } from "../../testing/render";
 import { Estimate } from "./Estimate";
 
 const FREE: Schemas["EstimateReply"] = {
   command: "assay data dedup",
   comparisons: 2729,
+  steps: null,
   judges: [],
   calls: 0,
   tokens: 0,

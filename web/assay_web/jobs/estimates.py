@@ -1,0 +1,164 @@
+"""What a job would take, from its settings: comparisons, calls, tokens and cost of judges, steps of a training.
+
+Whatever the command would refuse its settings with is raised here, before anything runs. Leaves out: computing the
+estimates of judges (`assay_pipelines.curation.loop.estimating`), memory and time of a training (`planned`), files of
+loops and judges (`assay_web.curate.loop_files`). What asks no judges or people costs only time.
+"""
+
+import json
+import math
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from assay.browsing.candidates import count_candidates
+from assay.data.snapshots import Selection, check_snapshot, get_snapshot
+from assay.errors import BadInputError, NotFoundError
+from assay.workspace import Workspace
+from assay_pipelines.curation.consistency import ConsistencyConfig
+from assay_pipelines.curation.loop.estimating import (
+    StageEstimate,
+    estimate_judging,
+    estimate_stage1,
+    estimate_stage2,
+)
+from assay_pipelines.hygiene.contamination.check import chosen_benchmarks
+from assay_web.curate.loop_files import begun_loops, find_file, loop_of, write_loop_file
+from assay_web.jobs.kind import JobFigures, Settings
+from assay_web.jobs.replies import EstimateReply
+
+
+def estimate_reply(command: str, settings: Settings, figures: JobFigures) -> EstimateReply:
+    """`command`: what would be run. The token says of which settings and figures this estimate was seen."""
+    asking = figures.questions or StageEstimate([])
+    figured = [
+        figures.comparisons,
+        figures.steps,
+        asking.calls,
+        asking.tokens,
+        asking.cost,
+        asking.people,
+        asking.spent,
+    ]
+    token = sha256(json.dumps([command, dict(settings), figured], sort_keys=True).encode()).hexdigest()[:32]
+    return EstimateReply(
+        command=command,
+        comparisons=figures.comparisons,
+        steps=figures.steps,
+        calls=asking.calls,
+        tokens=asking.tokens,
+        cost=asking.cost,
+        **vars(asking),
+        token=token,
+    )
+
+
+def comparisons_figures(workspace: Workspace, settings: Settings) -> JobFigures:
+    with workspace.store.unit() as db:
+        row = db.execute("SELECT count(*) FROM comparisons").fetchone()
+    return JobFigures(int(row[0]) if row else 0)
+
+
+def snapshot_figures(workspace: Workspace, settings: Settings) -> JobFigures:
+    check_snapshot(str(settings.get("name")), _optional(settings, "holdout"))
+    selection = Selection(_texts(settings, "pool") or Selection().pools, _texts(settings, "source"))
+    return JobFigures(count_candidates(workspace, selection))
+
+
+def unverified_figures(workspace: Workspace, settings: Settings) -> JobFigures:
+    return JobFigures(count_candidates(workspace, _unverified(settings)))
+
+
+def decontaminate_figures(workspace: Workspace, settings: Settings) -> JobFigures:
+    with workspace.store.unit() as db:
+        chosen_benchmarks(db, _texts(settings, "benchmark"))
+    return comparisons_figures(workspace, settings)
+
+
+def consistency_figures(workspace: Workspace, settings: Settings) -> JobFigures:
+    ConsistencyConfig(_number(settings, "keep_above", 0.5), _number(settings, "flip_below", 0.0))
+    return unverified_figures(workspace, settings)
+
+
+def stage1_figures(workspace: Workspace, settings: Settings) -> JobFigures:
+    config = loop_of(workspace, _file(settings, "config"), begun_loops(workspace))
+    return JobFigures(count_candidates(workspace, config.pool), questions=estimate_stage1(workspace, config))
+
+
+def prepare_stage1(workspace: Workspace, settings: Settings) -> None:
+    """Write the file of a loop that only the store has."""
+    file = _file(settings, "config")
+    write_loop_file(workspace, file, loop_of(workspace, file, begun_loops(workspace)))
+
+
+def stage2_figures(workspace: Workspace, settings: Settings) -> JobFigures:
+    selection = _unverified(settings)
+    judges = settings.get("judges")
+    path = str(find_file(workspace, judges)) if isinstance(judges, str) and judges else None
+    estimate = estimate_stage2(workspace, selection, path, budget=_optional(settings, "max_cost"))
+    return JobFigures(count_candidates(workspace, selection), questions=estimate)
+
+
+def judge_figures(workspace: Workspace, settings: Settings) -> JobFigures:
+    selection = Selection(_texts(settings, "pool") or Selection().pools, _texts(settings, "source"))
+    path, limit = str(find_file(workspace, _file(settings, "judges"))), _optional(settings, "limit")
+    least = None if limit is None else int(limit)
+    budget = _optional(settings, "max_cost")
+    looked_at, estimate = estimate_judging(workspace, selection, path, limit=least, budget=budget)
+    return JobFigures(looked_at, questions=estimate)
+
+
+def training_figures(workspace: Workspace, settings: Settings) -> JobFigures:
+    """Steps where the data is a snapshot, whose pairs are counted."""
+    for name in ("eval_data", "final_data"):
+        data_rows(workspace, settings, name)
+    rows = data_rows(workspace, settings, "data")
+    batch, epochs = _number(settings, "batch_size", 16), _number(settings, "epochs", 1)
+    steps = None if rows is None or batch < 1 else math.ceil(rows / batch) * int(epochs)
+    return JobFigures(rows, steps)
+
+
+def evaluation_figures(workspace: Workspace, settings: Settings) -> JobFigures:
+    rows, limit = data_rows(workspace, settings, "data"), _optional(settings, "limit")
+    return JobFigures(rows if rows is None or not limit else min(rows, int(limit)))
+
+
+def data_rows(workspace: Workspace, settings: Settings, name: str) -> int | None:
+    """Pairs of a snapshot that a setting names; None of a file, or where nothing is named. Raises BadInputError for
+    what is neither."""
+    data = settings.get(name)
+    if not isinstance(data, str) or not data:
+        return None
+    try:
+        snapshot = get_snapshot(workspace, data)
+        return snapshot.items - snapshot.ties
+    except NotFoundError:
+        if data.startswith("hf:") or (workspace.root / Path(data).expanduser()).exists():
+            return None
+        raise BadInputError(f"no snapshot and no file is named {data!r}", field=name) from None
+
+
+def _unverified(settings: Settings) -> Selection:
+    return Selection(("unverified",), _texts(settings, "source"))
+
+
+def _texts(settings: Settings, name: str) -> tuple[Any, ...]:
+    value = settings.get(name)
+    return tuple(value) if isinstance(value, list) else (value,) if isinstance(value, str) and value else ()
+
+
+def _file(settings: Settings, name: str) -> str:
+    value = settings.get(name)
+    if not isinstance(value, str) or not value:
+        raise BadInputError("choose a file of the workspace", field=name)
+    return value
+
+
+def _optional(settings: Settings, name: str) -> float | None:
+    value = settings.get(name)
+    return None if value is None or value == "" or isinstance(value, list) else float(value)
+
+
+def _number(settings: Settings, name: str, default: float) -> float:
+    value = _optional(settings, name)
+    return default if value is None else value
