@@ -734,92 +734,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/curate/stages": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List Stages
-         * @description Stages that were started from the page, how far each is, and whether one is running. Answers while a stage holds
-         *     the store: figures that take the store are then the last that were known.
-         */
-        get: operations["list_stages"];
-        put?: never;
-        /**
-         * Begin Stage
-         * @description Run the stage's command in a process of its own, after its estimate was seen. 409 while another is running, and
-         *     where the estimate has changed since.
-         */
-        post: operations["begin_stage"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/curate/stages/estimate": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Estimate Stage
-         * @description What the stage would ask and cost at most. Asks nobody. 403 for models outside the workspace.
-         */
-        post: operations["estimate_stage"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/curate/stages/options": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Read Stage Options
-         * @description What the forms offer: descriptions of loops and judges in the workspace, models, benchmarks, sources.
-         */
-        get: operations["read_stage_options"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/curate/stages/{stage_id}/pause": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Interrupt Stage
-         * @description End it as Ctrl-C does; starting the same settings again resumes.
-         */
-        post: operations["interrupt_stage"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/imports/choices": {
         parameters: {
             query?: never;
@@ -923,6 +837,195 @@ export interface paths {
          * @description Invalidate the link.
          */
         delete: operations["withdraw_invitation"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/jobs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Jobs
+         * @description The newest jobs and how far each is. Answers while a job holds the store: figures that take the store are then
+         *     the last that were known.
+         */
+        get: operations["list_jobs"];
+        put?: never;
+        /**
+         * Start Job
+         * @description Run the command in a process of its own; it waits for its turn where others are before it. 409 where the estimate
+         *     that was seen has changed since, and where none was seen of what asks judges or people.
+         */
+        post: operations["start_job"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/jobs/estimate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Estimate Job
+         * @description What it would ask and take at most. Runs nothing, asks nobody. 403 for what the person may not name.
+         */
+        post: operations["estimate_job"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/jobs/kinds": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Job Kinds
+         * @description What can be run from the page.
+         */
+        get: operations["list_job_kinds"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/jobs/kinds/{kind}/form": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Job Form
+         * @description The settings of a kind, with what could be chosen. `choice`: the command, where one is chosen first.
+         */
+        get: operations["read_job_form"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/jobs/{job_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Job
+         * @description One job.
+         */
+        get: operations["read_job"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/jobs/{job_id}/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Follow Job
+         * @description Server-sent events: `job`, a record, when it has changed; `log`, a part of the output. The id of an event is the
+         *     position in the output, from which a new stream goes on. Ends with the job.
+         */
+        get: operations["follow_job"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/jobs/{job_id}/log": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Job Log
+         * @description A part of the command's output.
+         */
+        get: operations["read_job_log"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/jobs/{job_id}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resume Job
+         * @description Start a new job that goes on where this one ended: with the run's last saved state where its command resumes
+         *     runs, else by the same command, which leaves out what was done. 409 while it goes on, and where another already
+         *     goes on with it.
+         */
+        post: operations["resume_job"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/jobs/{job_id}/stop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Stop Job
+         * @description End it as Ctrl-C does, or take it back while it waits. What it had stored is kept, and it can be resumed.
+         */
+        post: operations["stop_job"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -2399,12 +2502,7 @@ export interface paths {
          */
         get: operations["list_training_sets"];
         put?: never;
-        /**
-         * Make Training Set
-         * @description Fix a selection of labelled comparisons under a name, in a process of its own: the stage says what became of it.
-         *     409 while another stage is running.
-         */
-        post: operations["make_training_set"];
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -3437,29 +3535,6 @@ export interface components {
             total: number;
         };
         /**
-         * CleanStage
-         * @description Discard what breaks structural rules.
-         */
-        CleanStage: {
-            /**
-             * Control Characters
-             * @description Discard texts with control characters.
-             * @default true
-             */
-            control_characters: boolean;
-            /**
-             * Max Characters
-             * @description Discard longer responses; 0 = no limit.
-             * @default 0
-             */
-            max_characters: number;
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            stage: "clean";
-        };
-        /**
          * ClustersPage
          * @description A page of `total` clusters, the largest first.
          */
@@ -3671,39 +3746,6 @@ export interface components {
             parties: components["schemas"]["PartyAgreement"][];
         };
         /**
-         * ConsistencyStage
-         * @description The pass with reward models alone: keep the labels all of them agree with, flip or discard the others.
-         */
-        ConsistencyStage: {
-            /**
-             * Dry Run
-             * @default false
-             */
-            dry_run: boolean;
-            /**
-             * Flip Below
-             * @default 0
-             */
-            flip_below: number;
-            /**
-             * Keep Above
-             * @default 0.5
-             */
-            keep_above: number;
-            /** Models */
-            models: string[];
-            /**
-             * Sources
-             * @default []
-             */
-            sources: string[];
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            stage: "consistency";
-        };
-        /**
          * ConsoleReply
          * @description Whole lines of what the run printed; each begins with its time (UTC). `first`: the byte of the first one.
          *     `next`: send it to receive what follows. `size`: of all of it, in bytes.
@@ -3906,74 +3948,6 @@ export interface components {
             decisions: components["schemas"]["DecisionReply"][];
             /** More */
             more: boolean;
-        };
-        /**
-         * DecontaminateStage
-         * @description Check every prompt and response against benchmarks, all registered ones unless some are named.
-         */
-        DecontaminateStage: {
-            /**
-             * Benchmarks
-             * @default []
-             */
-            benchmarks: string[];
-            /**
-             * Containment
-             * @description So much of the information of a benchmark's text is an overlap. 0: shared runs alone, common or not.
-             * @default 0.6
-             */
-            containment: number;
-            /**
-             * Discard
-             * @default true
-             */
-            discard: boolean;
-            /**
-             * Encoder
-             * @default
-             */
-            encoder: string;
-            /**
-             * Ngram
-             * @description So many consecutive units in common are an overlap.
-             * @default 13
-             */
-            ngram: number;
-            /**
-             * Responses
-             * @description Check responses, too.
-             * @default true
-             */
-            responses: boolean;
-            /**
-             * Similarity
-             * @description Least cosine similarity of embeddings.
-             * @default 0.8
-             */
-            similarity: number;
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            stage: "decontaminate";
-            /**
-             * Unit
-             * @description word, or character for scripts without spaces.
-             * @default word
-             * @enum {string}
-             */
-            unit: "word" | "character";
-        };
-        /**
-         * DedupStage
-         * @description Keep one of each pair that differs only in case or white space; set contradicting labels aside.
-         */
-        DedupStage: {
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            stage: "dedup";
         };
         /**
          * DeliveriesReply
@@ -4243,8 +4217,9 @@ export interface components {
         };
         /**
          * EstimateReply
-         * @description What a stage would ask at most; see `StageEstimate`. `comparisons`: it would look at. `token`: starting the stage
-         *     takes it, which says that this estimate was seen. `command`: what would be run.
+         * @description What a job would ask and take at most; see `StageEstimate`. `comparisons`: it would look at, `steps`: of a
+         *     training, null where that is not known. `token`: starting takes it, which says that this estimate was seen.
+         *     `command`: what would be run.
          */
         EstimateReply: {
             /** Budget */
@@ -4254,7 +4229,7 @@ export interface components {
             /** Command */
             command: string;
             /** Comparisons */
-            comparisons: number;
+            comparisons: number | null;
             /** Cost */
             cost: number | null;
             /** Judges */
@@ -4267,6 +4242,8 @@ export interface components {
             people: number;
             /** Spent */
             spent: number;
+            /** Steps */
+            steps: number | null;
             /** Token */
             token: string;
             /** Tokens */
@@ -4307,6 +4284,20 @@ export interface components {
             length: number;
             /** Text */
             text: string;
+        };
+        /**
+         * ExpectedReply
+         * @description What the estimate said when the job was started. `spent`: before it, of the same budget.
+         */
+        ExpectedReply: {
+            /** Budget */
+            budget: number | null;
+            /** Calls */
+            calls: number;
+            /** Cost */
+            cost: number | null;
+            /** Spent */
+            spent: number;
         };
         /**
          * FacetValue
@@ -4353,6 +4344,43 @@ export interface components {
             count: number;
             /** Value */
             value: string;
+        };
+        /**
+         * FormField
+         * @description A setting. `choices`: the only values, `suggestions`: some of them. `least`, `most`: the range, where there is
+         *     one; `prominent`: stands in the form at once. `heading`: of the others, null without one.
+         */
+        FormField: {
+            /** Choices */
+            choices: string[];
+            /** Default */
+            default: boolean | number | string | string[] | null;
+            /** Heading */
+            heading: string | null;
+            /** Help */
+            help: string;
+            /** Least */
+            least: number | null;
+            /** Most */
+            most: number | null;
+            /** Name */
+            name: string;
+            /** Placeholder */
+            placeholder: string | null;
+            /** Prominent */
+            prominent: boolean;
+            /** Required */
+            required: boolean;
+            /**
+             * Suggestions
+             * @default []
+             */
+            suggestions: string[];
+            /**
+             * Type
+             * @enum {string}
+             */
+            type: "switch" | "whole" | "number" | "text" | "list";
         };
         /**
          * FunnelFlow
@@ -4716,6 +4744,148 @@ export interface components {
             /** To */
             to: string;
         };
+        /**
+         * JobCount
+         * @description What a job counts now: `done` of `total` things called `unit`, with `rate` a second over the last minute.
+         *     `total`: null where it is not known; a step that counts nothing is at 0. `seconds_left`: at this rate, null without
+         *     one. `at`: when something was counted last, in seconds since the epoch. `ended`: no more will be counted here.
+         */
+        JobCount: {
+            /** At */
+            at: number;
+            /** Began */
+            began: number;
+            /** Done */
+            done: number;
+            /** Ended */
+            ended: boolean;
+            /** Rate */
+            rate: number | null;
+            /** Seconds Left */
+            seconds_left: number | null;
+            /** Total */
+            total: number | null;
+            /** Unit */
+            unit: string;
+            /** What */
+            what: string;
+        };
+        /**
+         * JobForm
+         * @description `choice`: what chooses the command among `choices`, each with its first sentence; null where there is one.
+         */
+        JobForm: {
+            /** Choice */
+            choice: string | null;
+            /** Choices */
+            choices: {
+                [key: string]: string;
+            };
+            /** Fields */
+            fields: components["schemas"]["FormField"][];
+            /** Kind */
+            kind: string;
+            /** Summary */
+            summary: string;
+            /** Title */
+            title: string;
+        };
+        /**
+         * JobRecord
+         * @description A job. `started`: when it was asked for. `status`: see `JobStatus`; `why`: in one line, null where the status
+         *     says it all. `warnings`: of its run, which ended but not well. `waits_for`: ids of jobs, or of a run that holds the
+         *     store. `can_resume`: ended before its end, or not well. `resumed_by`: the job that goes on with it. `progress`: the
+         *     outermost count first, as its run noted it; of one that has ended, where it was. `spent`: null where no model was
+         *     called, or the store has not told yet. Seconds since the epoch.
+         */
+        JobRecord: {
+            /** Area */
+            area: ("data" | "curation" | "rewards" | "policies") | "other";
+            /** By */
+            by: string;
+            /** Can Resume */
+            can_resume: boolean;
+            /** Command */
+            command: string;
+            /** Ended */
+            ended: number | null;
+            expected: components["schemas"]["ExpectedReply"] | null;
+            /** Id */
+            id: string;
+            /** Kind */
+            kind: string;
+            /** Progress */
+            progress: components["schemas"]["JobCount"][];
+            /** Resumed By */
+            resumed_by: string | null;
+            /** Resumes */
+            resumes: string | null;
+            /** Run Id */
+            run_id: string | null;
+            /** Settings */
+            settings: {
+                [key: string]: boolean | number | string | string[] | null;
+            };
+            spent: components["schemas"]["RunSpending"] | null;
+            /** Started */
+            started: number;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "waiting" | "running" | "stopping" | "stopped" | "interrupted" | "failed" | "incomplete" | "done";
+            /** Title */
+            title: string;
+            /** Waits For */
+            waits_for: string[];
+            /** Warnings */
+            warnings: string[];
+            /** Why */
+            why: string | null;
+        };
+        /**
+         * JobRequest
+         * @description `token`: of the estimate that was shown; needed where judges or people would be asked.
+         */
+        JobRequest: {
+            /** Kind */
+            kind: string;
+            /** Settings */
+            settings: {
+                [key: string]: boolean | number | string | string[] | null;
+            };
+            /** Token */
+            token?: string | null;
+        };
+        /**
+         * JobSettings
+         * @description `settings`: by the names of the form; what is left out, null or empty is the command's default.
+         */
+        JobSettings: {
+            /** Kind */
+            kind: string;
+            /** Settings */
+            settings: {
+                [key: string]: boolean | number | string | string[] | null;
+            };
+        };
+        /**
+         * JobsReply
+         * @description The newest first. `total`: of all jobs. `elsewhere`: a run that holds the store and was started by other means,
+         *     with its progress. `now`: the server's clock, in seconds since the epoch.
+         */
+        JobsReply: {
+            /** Elsewhere */
+            elsewhere: string | null;
+            /** Elsewhere Progress */
+            elsewhere_progress: components["schemas"]["JobCount"][];
+            /** Jobs */
+            jobs: components["schemas"]["JobRecord"][];
+            /** Now */
+            now: number;
+            /** Total */
+            total: number;
+        };
         JsonValue: unknown;
         /**
          * JudgeCost
@@ -4744,34 +4914,6 @@ export interface components {
              * @default 0
              */
             tokens: number;
-        };
-        /**
-         * JudgeStage
-         * @description Ask judges about comparisons; decides nothing. `judges`: one of the workspace's files of judges. `pools`: all but
-         *     discarded and pending ones unless some are named.
-         */
-        JudgeStage: {
-            /** Judges */
-            judges: string;
-            /** Limit */
-            limit?: number | null;
-            /** Max Cost */
-            max_cost?: number | null;
-            /**
-             * Pools
-             * @default []
-             */
-            pools: ("unverified" | "gold" | "silver" | "recycled" | "pending" | "discarded")[];
-            /**
-             * Sources
-             * @default []
-             */
-            sources: string[];
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            stage: "judge";
         };
         /**
          * JudgesAgreement
@@ -4848,6 +4990,36 @@ export interface components {
             kind: string;
             /** Runs */
             runs: number;
+        };
+        /**
+         * KindReply
+         * @description A kind of job. `command`: its first words.
+         */
+        KindReply: {
+            /**
+             * Area
+             * @enum {string}
+             */
+            area: "data" | "curation" | "rewards" | "policies";
+            /** Command */
+            command: string;
+            /**
+             * Lane
+             * @enum {string}
+             */
+            lane: "store" | "compute";
+            /** Name */
+            name: string;
+            /** Title */
+            title: string;
+        };
+        /**
+         * KindsReply
+         * @description In the order of the registry.
+         */
+        KindsReply: {
+            /** Kinds */
+            kinds: components["schemas"]["KindReply"][];
         };
         /**
          * LabelAgreement
@@ -5166,6 +5338,20 @@ export interface components {
             voting: number;
         };
         /**
+         * LogPart
+         * @description `text` begins at byte `start` of `size`; the next part at `end`.
+         */
+        LogPart: {
+            /** End */
+            end: number;
+            /** Size */
+            size: number;
+            /** Start */
+            start: number;
+            /** Text */
+            text: string;
+        };
+        /**
          * LoopCandidate
          * @description A model of the loop on the gold of its end.
          */
@@ -5473,47 +5659,6 @@ export interface components {
             name: string;
             /** Value */
             value: string;
-        };
-        /**
-         * NearDuplicatesStage
-         * @description Cluster what is nearly the same; discard all but the kept of each cluster, or only report them.
-         */
-        NearDuplicatesStage: {
-            /**
-             * Discard
-             * @default false
-             */
-            discard: boolean;
-            /**
-             * Over
-             * @description pair (prompt and both responses), or prompt alone.
-             * @default pair
-             * @enum {string}
-             */
-            over: "pair" | "prompt";
-            /**
-             * Seed
-             * @description Of the sketches.
-             * @default 42
-             */
-            seed: number;
-            /**
-             * Shingle
-             * @description Consecutive words of a shingle.
-             * @default 3
-             */
-            shingle: number;
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            stage: "near_duplicates";
-            /**
-             * Threshold
-             * @description Least Jaccard similarity of every part.
-             * @default 0.8
-             */
-            threshold: number;
         };
         /**
          * NewAlertRule
@@ -7672,18 +7817,6 @@ export interface components {
             values: (string | null)[];
         };
         /**
-         * SettingReply
-         * @description A setting's default and range, for the form; null: none.
-         */
-        SettingReply: {
-            /** Default */
-            default: boolean | number | string | string[];
-            /** Least */
-            least: number | null;
-            /** Most */
-            most: number | null;
-        };
-        /**
          * ShownAttributes
          * @description What is known of the comparison: see `assay attributes`.
          */
@@ -7932,48 +8065,6 @@ export interface components {
             weight: number;
         };
         /**
-         * SnapshotStage
-         * @description Fix labelled comparisons under a name, for training; no pools: gold, silver, recycled and unverified. `holdout`:
-         *     share of the groups kept out, as NAME-holdout; null for none.
-         */
-        SnapshotStage: {
-            /**
-             * Categories
-             * @default []
-             */
-            categories: string[];
-            /**
-             * Group By
-             * @default prompt
-             * @enum {string}
-             */
-            group_by: "prompt" | "category";
-            /** Holdout */
-            holdout?: number | null;
-            /** Name */
-            name: string;
-            /**
-             * Pools
-             * @default []
-             */
-            pools: ("unverified" | "gold" | "silver" | "recycled" | "pending" | "discarded")[];
-            /**
-             * Seed
-             * @default 0
-             */
-            seed: number;
-            /**
-             * Sources
-             * @default []
-             */
-            sources: string[];
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            stage: "snapshot";
-        };
-        /**
          * SourceWorth
          * @description What an annotator's labels are worth: the posterior share that is right on gold. `category`: null = over all.
          *     `worth`: sound, adversarial, chance or unmeasured. `weight`: of a label of it alone, in a training.
@@ -7993,181 +8084,6 @@ export interface components {
              * @enum {string}
              */
             worth: "sound" | "adversarial" | "chance" | "unmeasured";
-        };
-        /**
-         * Stage1Stage
-         * @description The loop with people and judges. `file`: one of the workspace's descriptions of loops.
-         */
-        Stage1Stage: {
-            /** File */
-            file: string;
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            stage: "stage1";
-        };
-        /**
-         * Stage2Stage
-         * @description The pass with two reward models and judges, without people.
-         */
-        Stage2Stage: {
-            /** Best */
-            best: string;
-            /**
-             * Dry Run
-             * @default false
-             */
-            dry_run: boolean;
-            /** Gold */
-            gold: string;
-            /** Judges */
-            judges?: string | null;
-            /**
-             * Keep Above
-             * @default 0.5
-             */
-            keep_above: number;
-            /** Max Cost */
-            max_cost?: number | null;
-            /**
-             * Recycle Below
-             * @default 0
-             */
-            recycle_below: number;
-            /**
-             * Sources
-             * @default []
-             */
-            sources: string[];
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            stage: "stage2";
-        };
-        /**
-         * StageCount
-         * @description What a stage counts now: `done` of `total` things called `unit`, with `rate` a second over the last minute.
-         *     `total`: null where it is not known; a step that counts nothing is at 0. `seconds_left`: at this rate, null without
-         *     one. `at`: when something was counted last, in seconds since the epoch. `ended`: no more will be counted here.
-         */
-        StageCount: {
-            /** At */
-            at: number;
-            /** Began */
-            began: number;
-            /** Done */
-            done: number;
-            /** Ended */
-            ended: boolean;
-            /** Rate */
-            rate: number | null;
-            /** Seconds Left */
-            seconds_left: number | null;
-            /** Total */
-            total: number | null;
-            /** Unit */
-            unit: string;
-            /** What */
-            what: string;
-        };
-        /**
-         * StageExpected
-         * @description What the estimate said when the stage was started. `spent`: before it, of the same budget.
-         */
-        StageExpected: {
-            /** Budget */
-            budget: number | null;
-            /** Calls */
-            calls: number;
-            /** Cost */
-            cost: number | null;
-            /** Spent */
-            spent: number;
-        };
-        /**
-         * StageOptions
-         * @description What the forms offer. `settings`: by stage and name, defaults and ranges.
-         */
-        StageOptions: {
-            /** Benchmarks */
-            benchmarks: string[];
-            /** Judge Files */
-            judge_files: string[];
-            /** Loops */
-            loops: components["schemas"]["LoopFile"][];
-            /** Models */
-            models: string[];
-            /** Settings */
-            settings: {
-                [key: string]: {
-                    [key: string]: components["schemas"]["SettingReply"];
-                };
-            };
-            /** Sources */
-            sources: string[];
-        };
-        /**
-         * StageRecord
-         * @description A stage started from the page. `waiting`: it ended and resumes when run again, `why` says what for. `paused`: it
-         *     was interrupted. `progress`: the outermost count first, as its run noted it; of a stage that has ended, where it
-         *     was. `spent`: null where no model was called, or the store has not told yet. `output`: its last lines. Seconds since
-         *     the epoch.
-         */
-        StageRecord: {
-            /** By */
-            by: string;
-            /** Command */
-            command: string;
-            /** Ended */
-            ended: number | null;
-            expected: components["schemas"]["StageExpected"] | null;
-            /** Id */
-            id: string;
-            /** Output */
-            output: string;
-            /** Progress */
-            progress: components["schemas"]["StageCount"][];
-            /** Run Id */
-            run_id: string | null;
-            /** Settings */
-            settings: components["schemas"]["CleanStage"] | components["schemas"]["DedupStage"] | components["schemas"]["NearDuplicatesStage"] | components["schemas"]["DecontaminateStage"] | components["schemas"]["VerifyStage"] | components["schemas"]["ConsistencyStage"] | components["schemas"]["JudgeStage"] | components["schemas"]["Stage1Stage"] | components["schemas"]["Stage2Stage"] | components["schemas"]["SnapshotStage"];
-            spent: components["schemas"]["RunSpending"] | null;
-            /** Started */
-            started: number;
-            /**
-             * Status
-             * @enum {string}
-             */
-            status: "starting" | "running" | "pausing" | "done" | "waiting" | "paused" | "failed";
-            /** Why */
-            why: string | null;
-        };
-        /**
-         * StageRequest
-         * @description `token`: of the estimate that was shown.
-         */
-        StageRequest: {
-            /** Settings */
-            settings: components["schemas"]["CleanStage"] | components["schemas"]["DedupStage"] | components["schemas"]["NearDuplicatesStage"] | components["schemas"]["DecontaminateStage"] | components["schemas"]["VerifyStage"] | components["schemas"]["ConsistencyStage"] | components["schemas"]["JudgeStage"] | components["schemas"]["Stage1Stage"] | components["schemas"]["Stage2Stage"] | components["schemas"]["SnapshotStage"];
-            /** Token */
-            token: string;
-        };
-        /**
-         * StagesReply
-         * @description The newest first; at most one is running. `elsewhere`: a run of a stage that was started by other means, with its
-         *     progress. `now`: the server's clock, in seconds since the epoch.
-         */
-        StagesReply: {
-            /** Elsewhere */
-            elsewhere: string | null;
-            /** Elsewhere Progress */
-            elsewhere_progress: components["schemas"]["StageCount"][];
-            /** Now */
-            now: number;
-            /** Stages */
-            stages: components["schemas"]["StageRecord"][];
         };
         /**
          * StepDone
@@ -8426,27 +8342,6 @@ export interface components {
             msg: string;
             /** Error Type */
             type: string;
-        };
-        /**
-         * VerifyStage
-         * @description Let the constraint verifier decide, as gold, pairs whose prompt carries checkable constraints.
-         */
-        VerifyStage: {
-            /**
-             * Share
-             * @default 1
-             */
-            share: number;
-            /**
-             * Sources
-             * @default []
-             */
-            sources: string[];
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            stage: "verify";
         };
         /**
          * VoteBody
@@ -9769,143 +9664,6 @@ export interface operations {
             };
         };
     };
-    list_stages: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["StagesReply"];
-                };
-            };
-        };
-    };
-    begin_stage: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["StageRequest"];
-            };
-        };
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["StageRecord"];
-                };
-            };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
-        };
-    };
-    estimate_stage: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["CleanStage"] | components["schemas"]["DedupStage"] | components["schemas"]["NearDuplicatesStage"] | components["schemas"]["DecontaminateStage"] | components["schemas"]["VerifyStage"] | components["schemas"]["ConsistencyStage"] | components["schemas"]["JudgeStage"] | components["schemas"]["Stage1Stage"] | components["schemas"]["Stage2Stage"] | components["schemas"]["SnapshotStage"];
-            };
-        };
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["EstimateReply"];
-                };
-            };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
-        };
-    };
-    read_stage_options: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["StageOptions"];
-                };
-            };
-        };
-    };
-    interrupt_stage: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                stage_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["StageRecord"];
-                };
-            };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
-        };
-    };
     get_import_choices: {
         parameters: {
             query?: never;
@@ -10093,6 +9851,318 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_jobs: {
+        parameters: {
+            query?: {
+                area?: ("data" | "curation" | "rewards" | "policies")[] | null;
+                kind?: string | null;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobsReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    start_job: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["JobRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobRecord"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    estimate_job: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["JobSettings"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EstimateReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_job_kinds: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KindsReply"];
+                };
+            };
+        };
+    };
+    read_job_form: {
+        parameters: {
+            query?: {
+                choice?: string | null;
+            };
+            header?: never;
+            path: {
+                kind: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobForm"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    read_job: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobRecord"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    follow_job: {
+        parameters: {
+            query?: {
+                start?: number;
+            };
+            header?: {
+                "last-event-id"?: string | null;
+            };
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    read_job_log: {
+        parameters: {
+            query?: {
+                /** @description Byte; negative: from the end. */
+                start?: number;
+            };
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LogPart"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    resume_job: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobRecord"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    stop_job: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobRecord"];
+                };
             };
             /** @description Validation Error */
             422: {
@@ -12692,39 +12762,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["TrainingSets"];
-                };
-            };
-        };
-    };
-    make_training_set: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["SnapshotStage"];
-            };
-        };
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["StageRecord"];
-                };
-            };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
                 };
             };
         };
