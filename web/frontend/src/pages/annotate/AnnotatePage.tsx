@@ -1,6 +1,6 @@
 import "./annotate.css";
 
-import { Route, Routes, useParams } from "react-router";
+import { Route, Routes, useParams, useSearchParams } from "react-router";
 
 import { useAllows, useSession } from "../../api/session";
 import { Empty } from "../../components/States";
@@ -29,11 +29,22 @@ function QueueMaking() {
 
 function SessionAt({ adjudicating = false }: { adjudicating?: boolean }) {
   const { queue = "" } = useParams();
+  const [search, setSearch] = useSearchParams();
   const { name } = useSession();
   const allowed = useAllows(adjudicating ? "curate" : "vote");
   if (!allowed) return <Refused what={adjudicating ? "Adjudicating takes the role curator" : "Voting takes the role annotator"} />;
   // Another queue or person begins anew.
-  return <AnnotationSession key={`${name} ${queue} ${adjudicating}`} queue={queue} person={name} adjudicating={adjudicating} />;
+  const wanted = Number(search.get("item")) || null;
+  return (
+    <AnnotationSession
+      key={`${name} ${queue} ${adjudicating}`}
+      queue={queue}
+      person={name}
+      adjudicating={adjudicating}
+      wanted={adjudicating ? null : wanted}
+      onLeft={() => setSearch({}, { replace: true })}
+    />
+  );
 }
 
 function Refused({ what }: { what: string }) {

@@ -8,6 +8,8 @@ export interface Draft {
   principles: PrincipleDraft[];
   /** What is begun of an answer to what is no pair, in its question's own form. */
   response: unknown;
+  /** What is begun of a note to the curators. */
+  note: string;
   /** Spent on the item before the page was last loaded. */
   seconds: number;
 }
@@ -20,7 +22,7 @@ export interface PrincipleDraft {
   evidence: string | null;
 }
 
-export const EMPTY: Draft = { strength: null, rationale: "", principles: [], response: null, seconds: 0 };
+export const EMPTY: Draft = { strength: null, rationale: "", principles: [], response: null, note: "", seconds: 0 };
 
 const PREFIX = "assay.draft:";
 const OLDEST_MS = 30 * 86_400_000;

@@ -41,7 +41,7 @@ function reply(number: number): Reply {
   };
 }
 
-const own: Schemas["OwnFigures"] = {
+const ownFigures: Schemas["OwnFigures"] = {
   ...{ votes: 20, block: 20, checks: 5, passed: 4, streak: 3, compared: 8, agreed: 6, median_seconds: 12.3 },
   ...{ accuracy: null, agreement: null, first_rate: null },
 };
@@ -67,6 +67,8 @@ const questionTypes: Schemas["QuestionTypeReply"][] = [
 let sent: Schemas["VoteBody"][];
 let taken: number;
 let answer: (body: Schemas["VoteBody"]) => Response;
+/** What a test serves itself. */
+let served: (url: URL, request: Request) => Response | undefined | Promise<Response | undefined>;
 
 const json = (value: unknown, status = 200) => new Response(JSON.stringify(value), { status, headers: { "Content-Type": "application/json" } });
 const stored = (body: Schemas["VoteBody"]) =>
@@ -76,9 +78,12 @@ beforeEach(() => {
   sent = [];
   taken = 0;
   answer = stored;
+  served = () => undefined;
   vi.stubGlobal("scrollTo", () => {});
   vi.stubGlobal("fetch", async (request: Request) => {
     const { pathname } = new URL(request.url);
+    const own = await served(new URL(request.url), request);
+    if (own !== undefined) return own;
     if (pathname.endsWith("/item")) {
       taken += 1;
       return json(reply(1 + sent.length));
@@ -89,7 +94,7 @@ beforeEach(() => {
       return answer(body);
     }
     if (pathname.endsWith("/question-types")) return json(questionTypes);
-    if (pathname.endsWith("/own")) return json(own);
+    if (pathname.endsWith("/own")) return json(ownFigures);
     const conflict = { ...reply(1), item: { ...reply(1).item!, role: "blind" as const }, progress: { share: 1, mine: 0, passed: 0, last: null, waiting: 2 } };
     if (pathname.endsWith("/conflict")) return json(conflict);
     if (pathname.endsWith("/reveal")) return json({ item: { ...conflict.item, role: "open" }, votes: [ben] });
@@ -154,7 +159,8 @@ describe("a session", () => {
     await user.keyboard("k");
     await screen.findByText("Question 2?");
     expect(sent[0]).toMatchObject({ skip: "broken" });
-    expect(screen.getByText("1 by you, 1 passed on")).toBeInTheDocument();
+    expect(screen.getByText("2 of 60")).toBeInTheDocument();
+    expect(screen.getByText("1 passed on")).toBeInTheDocument();
     expect(within(screen.getByLabelText("Last vote")).getByText(/The texts are broken or unreadable/)).toBeInTheDocument();
     expect(sent[0]).not.toHaveProperty("choice");
   });
@@ -244,5 +250,76 @@ describe("a session", () => {
     expect(alert).toHaveTextContent("B invents a source");
     await user.click(within(alert).getByRole("button", { name: "Dismiss" }));
     expect(screen.queryByRole("alert")).not.toBeInTheDocument();
+  });
+
+  it("opens an earlier answer again, which stands until there is another", async () => {
+    const answer: Schemas["OwnAnswerReply"] = {
+      ...{ ticket: "9-1-vote", item: 9, excerpt: "Question 9?", question: "pair", said: "first", answer: "", skip: "", strength: 2 },
+      ...{ rationale: "runs", seconds: 3, at: 1_700_000_000, changes: 0, notes: 1, guideline_version: 1 },
+    };
+    served = ({ pathname }) => {
+      if (pathname.endsWith("/answers")) return json({ answers: [answer], total: 1, changeable: true });
+      if (pathname.endsWith("/revision")) return json({ ...reply(9), previous: answer });
+    };
+    renderAt(session);
+    const user = userEvent.setup();
+    await screen.findByText("Question 1?");
+    await user.keyboard("h");
+    const list = await screen.findByRole("dialog");
+    expect(await within(list).findByText("A is clearly better")).toBeInTheDocument();
+    expect((await axe(list)).violations).toEqual([]);
+    await user.click(within(list).getByRole("button", { name: "Change the answer to item 9" }));
+    await screen.findByText("You have answered this item");
+    expect(screen.getByLabelText("Rationale")).toHaveValue("runs");
+    await user.keyboard("b");
+    await screen.findByText("Question 2?");
+    expect(sent).toEqual([expect.objectContaining({ ticket: "9-1-vote", choice: "second", strength: 2, rationale: "runs", guideline_version: 1 })]);
+  });
+
+  it("tells the curators about an item, with a name of its own for each note, and keeps what is begun", async () => {
+    const told: { key: string; kind: string; text: string; ticket: string }[] = [];
+    served = async ({ pathname }, request) => {
+      if (!pathname.endsWith("/notes")) return undefined;
+      if (request.method === "GET") return json([]);
+      told.push((await request.json()) as (typeof told)[number]);
+      return json({ id: "n", item: 1, excerpt: "", person: "ada", kind: "flag", text: "", at: 0, resolved_by: null, resolved_at: null, reply: "" });
+    };
+    const first = renderAt(session);
+    const user = userEvent.setup();
+    await screen.findByText("Question 1?");
+    await user.keyboard("f");
+    await user.type(await screen.findByRole("textbox", { name: /What is wrong/ }), "cut off");
+    first.unmount();
+    renderAt(session);
+    await screen.findByText("Question 1?");
+    for (const button of ["Comment only", "Flag the item"]) {
+      await user.keyboard("f");
+      await user.click(await screen.findByRole("button", { name: button }));
+      await waitFor(() => expect(screen.queryByRole("dialog")).not.toBeInTheDocument());
+    }
+    expect(told).toMatchObject([{ kind: "comment", text: "cut off", ticket: "1-1-vote" }, { kind: "flag", text: "" }]);
+    expect(told[0]!.key).not.toBe(told[1]!.key);
+    expect(sent).toEqual([]);
+  });
+
+  it("begins with the item of a link, and says when that one is not open", async () => {
+    const asked: string[] = [];
+    served = ({ pathname, search }) => {
+      if (pathname.endsWith("/item")) asked.push(search);
+      return search === "?item=7" ? json({ detail: "that item is not open to you" }, 409) : undefined;
+    };
+    const onLeft = vi.fn();
+    renderAt(<AnnotationSession queue="first-round" person="ada" adjudicating={false} wanted={7} onLeft={onLeft} />);
+    await screen.findByText("that item is not open to you");
+    await userEvent.setup().click(screen.getByRole("button", { name: "Next item" }));
+    expect(asked).toEqual(["?item=7"]);
+    expect(onLeft).toHaveBeenCalledOnce();
+  });
+
+  it("draws suggestions before the vote where the queue shows them", async () => {
+    const item = { ...reply(1).item!, suggestions: [{ by: "judge", said: "second", answer: "", strength: null, rationale: "shorter", principles: [] }] };
+    served = ({ pathname }) => (pathname.endsWith("/item") ? json({ ...reply(1), item, suggestions: "before" }) : undefined);
+    renderAt(session);
+    expect(await screen.findByRole("region", { name: "Suggestions" })).toHaveTextContent("judge: B is better. shorter");
   });
 });

@@ -1,4 +1,4 @@
-import { Alert, Button, Group, Stack } from "@mantine/core";
+import { Alert, Button, Group, Stack, Text } from "@mantine/core";
 import { useDisclosure, useLocalStorage } from "@mantine/hooks";
 import { useEffect, useRef, useState, type ComponentType } from "react";
 import { Link, useNavigate } from "react-router";
@@ -13,14 +13,17 @@ import { SpanTask } from "../tasks/SpanTask";
 import { StepTask } from "../tasks/StepTask";
 import type { TaskProps } from "../tasks/task";
 import { DecisionBar } from "./DecisionBar";
-import { draftName } from "../drafts";
+import { draftName, type Draft } from "../drafts";
 import { ADJUDICATION, numberKey, optionKey, PAIR, SESSION, type Action } from "../keys/actions";
 import { keyGroups } from "../keys/groups";
 import { Key } from "../keys/Key";
 import { KeyHelp } from "../keys/KeyHelp";
 import { useKeys, type Binding } from "../keys/useKeys";
 import { LiveFigures } from "./LiveFigures";
-import { Refused, Unsent } from "./Notices";
+import { copyLink } from "./copyLink";
+import { NoteDialog } from "./NoteDialog";
+import { Previous, Refused, Unsent } from "./Notices";
+import { OwnAnswers } from "./OwnAnswers";
 import { OwnFigures } from "./OwnFigures";
 import { PinnedPrompt, PromptPanel } from "./PromptPanel";
 import { Opinions, Receipt } from "./Receipt";
@@ -39,6 +42,10 @@ interface SessionProps {
   queue: string;
   person: string;
   adjudicating: boolean;
+  /** The number of an item to begin with. */
+  wanted?: number | null;
+  /** Told when that one is no longer before the person. */
+  onLeft?: () => void;
 }
 
 /** One comparison after the other, decided by single keys; an adjudicator's where the votes have no majority. */
@@ -59,9 +66,9 @@ const TASKS: Record<string, ComponentType<TaskProps>> = {
 };
 const ADDITIONS: Record<string, typeof PrincipleVotes> = { PrincipleFulfilment: PrincipleVotes };
 
-function Session({ queue, person, adjudicating, types }: SessionProps & { types: QuestionTypes }) {
+function Session({ queue, person, adjudicating, wanted = null, onLeft, types }: SessionProps & { types: QuestionTypes }) {
   const words = useWords();
-  const session = useAnnotationSession(queue, person, adjudicating);
+  const session = useAnnotationSession(queue, person, adjudicating, wanted);
   const { reply, sending, last } = session;
   // After a vote whose item has something to show, that item stays until its person goes on.
   const [receiptOf, setShown] = useState<LastVote | null>(null);
@@ -71,6 +78,8 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
   const [keys, setKeys] = useLocalStorage({ key: "assay.single-keys", defaultValue: true });
   const [pause, setPause] = useLocalStorage({ key: "assay.pause-at-opinions", defaultValue: true });
   const [help, helpIs] = useDisclosure();
+  const [noting, notingIs] = useDisclosure();
+  const [listing, listingIs] = useDisclosure();
   const [skipping, skippingIs] = useDisclosure();
   const [away, setAway] = useState(false);
   const [prompt, setPrompt] = useState<string | null>(null); // the ticket whose prompt is open: all of it, or over the responses
@@ -79,7 +88,8 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
   const next = useRef<HTMLButtonElement>(null);
   const navigate = useNavigate();
   const item = receiptOf?.item ?? reply?.item ?? undefined;
-  const { draft, change, drop, seconds } = useDraft(item === undefined ? undefined : draftName(person, queue, item));
+  const previous = receiptOf === null ? (reply?.previous ?? null) : null;
+  const { draft, change, drop, seconds } = useDraft(item === undefined ? undefined : draftName(person, queue, item), begunFrom(previous));
   const lost = useLease(queue, receiptOf === null ? item?.ticket : undefined, reply?.lease_seconds ?? 1800);
 
   const Task = item === undefined ? undefined : TASKS[item.component];
@@ -99,6 +109,11 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
     // The button that was pressed is gone: who has no single keys goes on from where it was.
     if (document.activeElement === document.body) (receiptOf === null ? before : next).current?.focus({ preventScroll: true });
   }, [receiptOf]);
+
+  useEffect(() => {
+    // Voted on or left: the address is the queue's again.
+    if (wanted !== null && reply !== undefined && reply.item?.number !== wanted) onLeft?.();
+  }, [wanted, reply, onLeft]);
 
   useEffect(() => {
     if (writing !== null) box.current?.focus();
@@ -124,6 +139,9 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
     [SESSION.prompt, turnPrompt],
     [SESSION.panel, () => setPanel(!panel)],
     [SESSION.leave, leave],
+    [SESSION.answers, () => (adjudicating ? false : listingIs.open())],
+    [SESSION.flag, () => (item === undefined ? false : notingIs.open())],
+    [SESSION.link, () => (item === undefined ? false : void copyLink(queue, item.number))],
     [SESSION.undo, undo],
   ];
   if (Task === undefined) bindings.push([PAIR.diff, () => setLook(look === "diff" ? "rendered" : "diff")]);
@@ -136,12 +154,20 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
     if (adjudicating) bindings.push([ADJUDICATION.reveal, () => void session.reveal()]);
   }
   const press = (action: Action) => void bindings.find(([{ id }]) => id === action.id)?.[1]();
-  const alive = keys && !help && !skipping;
+  const alive = keys && !help && !skipping && !noting && !listing;
   useKeys(alive, bindings);
 
   const Decision = item === undefined ? undefined : DECISIONS[item.component];
   const Addition = ADDITIONS[types.principles?.component ?? ""];
-  if (reply === undefined && session.trouble === null) return session.error ? <Failure error={session.error} /> : <Waiting />;
+  if (reply === undefined && session.trouble === null) {
+    if (session.error === null) return <Waiting />;
+    return (
+      <Stack gap="sm" align="start">
+        <Failure error={session.error} />
+        {wanted !== null && <Button onClick={onLeft}>{t("Next item")}</Button>}
+      </Stack>
+    );
+  }
   const others = adjudicating && receiptOf === null && item !== undefined && (
     <Section title={t("Others' votes")} name="others">
       {session.revealed !== null ? (
@@ -153,12 +179,20 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
       )}
     </Section>
   );
+  const suggestions = item !== undefined && receiptOf === null && item.suggestions.length > 0 && (
+    <Section title={t("Suggestions")} name="suggestions">
+      <Opinions title="" opinions={item.suggestions} />
+      <Text size="xs" className="dim">
+        {t("This queue shows them before you answer, which the records say. The answer is yours.")}
+      </Text>
+    </Section>
+  );
   const principles = item !== undefined && receiptOf === null && item.principles.length > 0 && Addition !== undefined && (
     <Addition key={item.ticket} item={item} principles={draft.principles} onChange={(principles) => change({ principles })} disabled={sending} keys={alive} />
   );
   return (
     <>
-      <SessionHeader queue={queue} person={person} progress={reply?.progress} seconds={seconds} look={look} canUndo={reply?.progress.last != null} panel={panel} press={press} />
+      <SessionHeader queue={queue} title={reply?.title ?? queue} person={person} progress={reply?.progress} seconds={seconds} look={look} canUndo={reply?.progress.last != null} panel={panel} press={press} />
       <div className="session-frame" data-away={away || undefined} ref={before} tabIndex={-1} role="group" aria-label={t("Item")}>
         <Stack gap="xs">
           {session.trouble !== null && <Unsent trouble={session.trouble} forgetful={session.forgetful} />}
@@ -174,6 +208,7 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
               </Button>
             </Alert>
           )}
+          {previous !== null && item !== undefined && <Previous answer={previous} onLeave={() => void session.pass()} />}
           {session.refused.map((vote) => (
             <Refused key={`${vote.queue} ${vote.body.ticket}`} vote={vote} onDismiss={() => session.dismiss(vote)} />
           ))}
@@ -189,6 +224,7 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
                 first={
                   <>
                     {others}
+                    {suggestions}
                     {principles}
                     {item !== undefined && <About item={item} guideline={reply?.guideline ?? ""} />}
                   </>
@@ -210,9 +246,10 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
               </SideColumn>
             ) : (
               // What is part of the answer stays.
-              (others || principles) && (
+              (others || suggestions || principles) && (
                 <aside className="session-side session-side-first" aria-label={t("About this item")}>
                   {others}
+                  {suggestions}
                   {principles}
                 </aside>
               )
@@ -247,18 +284,37 @@ function Session({ queue, person, adjudicating, types }: SessionProps & { types:
               ) : (
                 <Decision draft={draft} change={change} press={press} disabled={session.trouble !== null} writing={writing?.ticket === item.ticket} box={box} />
               )}
-              {item === undefined && reply !== undefined && <NothingLeft reply={reply} adjudicating={adjudicating} onUndo={undo} />}
+              {item === undefined && reply !== undefined && <NothingLeft reply={reply} adjudicating={adjudicating} onUndo={undo} onAnswers={listingIs.open} />}
             </div>
           </div>
         </ImagesFrom>
       </div>
       <KeyHelp opened={help} onClose={helpIs.close} groups={keyGroups(item, words, types, adjudicating)} keys={keys} onKeys={setKeys} pause={pause} onPause={setPause} />
       <SkipDialog opened={skipping} onClose={skippingIs.close} onSkip={(skip) => void decide({ skip })} />
+      <NoteDialog key={item?.ticket} queue={queue} item={item} text={draft.note} onText={(note) => change({ note })} opened={noting} onClose={notingIs.close} />
+      <OwnAnswers
+        queue={queue}
+        person={person}
+        seen={reply?.progress.answered ?? 0}
+        opened={listing}
+        onClose={listingIs.close}
+        onChange={({ ticket }) => {
+          listingIs.close();
+          setShown(null);
+          void session.revise(ticket);
+        }}
+      />
     </>
   );
 }
 
-function NothingLeft({ reply, adjudicating, onUndo }: { reply: Reply; adjudicating: boolean; onUndo: () => void }) {
+/** An answer that is changed begins as it stands. */
+function begunFrom(previous: Reply["previous"]): Partial<Draft> {
+  if (previous === null || previous.said === "skip") return {};
+  return { strength: previous.strength, rationale: previous.rationale };
+}
+
+function NothingLeft({ reply, adjudicating, onUndo, onAnswers }: { reply: Reply; adjudicating: boolean; onUndo: () => void; onAnswers: () => void }) {
   const [title, text] = adjudicating
     ? [t("No conflict is left for you"), t("Every item has a majority, is decided, is one that you voted on, or is before somebody else who adjudicates.")]
     : whyNothing(reply);
@@ -270,6 +326,11 @@ function NothingLeft({ reply, adjudicating, onUndo }: { reply: Reply; adjudicati
           {reply.progress.last !== null && (
             <Button variant="light" color="gray" onClick={onUndo}>
               {t("Undo the last vote")}
+            </Button>
+          )}
+          {!adjudicating && reply.progress.mine > 0 && (
+            <Button variant="light" color="gray" onClick={onAnswers}>
+              {t("Your answers")}
             </Button>
           )}
           <Button component={Link} to="/annotate" variant="light">

@@ -1,9 +1,11 @@
 import { Alert, Button, Group, Text } from "@mantine/core";
-import { IconClockPause, IconHandStop } from "@tabler/icons-react";
+import { IconClockPause, IconHandStop, IconPencil } from "@tabler/icons-react";
 
+import type { Schemas } from "../../../api/client";
 import type { Problem } from "../../../api/problems";
 import { t } from "../../../i18n";
 import type { RefusedVote } from "./outbox";
+import { answerInWords } from "./OwnAnswers";
 import { saidInWords, useWords } from "../words";
 
 /** A vote that is not acknowledged yet: what keeps it, and that nothing is lost. */
@@ -16,6 +18,23 @@ export function Unsent({ trouble, forgetful }: { trouble: Problem; forgetful: bo
           ? t("This browser stores nothing: leave the page open until the vote is stored.")
           : t("Your vote is kept in this browser, also if you load the page again.")}
       </Text>
+    </Alert>
+  );
+}
+
+/** An earlier answer of one's own is open again: what it says, and that it stands until there is another. */
+export function Previous({ answer, onLeave }: { answer: Schemas["OwnAnswerReply"]; onLeave: () => void }) {
+  const words = useWords();
+  return (
+    <Alert color="blue" icon={<IconPencil size={18} />} title={t("You have answered this item")} role="status" p="xs">
+      <Group gap="xs">
+        <Text size="sm" style={{ flex: 1, minWidth: 180, overflowWrap: "anywhere" }}>
+          {answerInWords(words, answer)}. {t("This stands until you answer anew.")}
+        </Text>
+        <Button variant="light" color="blue" onClick={onLeave}>
+          {t("Leave it as it is")}
+        </Button>
+      </Group>
     </Alert>
   );
 }

@@ -1,5 +1,5 @@
 import { ActionIcon, Anchor, Badge, Group, Progress, Text, Title, Tooltip } from "@mantine/core";
-import { IconArrowBackUp, IconFileDiff, IconKeyboard, IconLayoutSidebarRight, IconLogout2, IconMarkdownOff, type Icon } from "@tabler/icons-react";
+import { IconArrowBackUp, IconFileDiff, IconFlag, IconHistory, IconKeyboard, IconLayoutSidebarRight, IconLink, IconLogout2, IconMarkdownOff, type Icon } from "@tabler/icons-react";
 import { Link } from "react-router";
 
 import type { Schemas } from "../../../api/client";
@@ -14,6 +14,8 @@ import { shareInWords } from "../words";
 
 interface SessionHeaderProps {
   queue: string;
+  /** Its name as people see it. */
+  title: string;
   person: string;
   progress: Schemas["AnnotationProgress"] | undefined;
   seconds: () => number;
@@ -25,7 +27,7 @@ interface SessionHeaderProps {
 }
 
 /** Where one is: queue, progress, time; and what is not a decision. */
-export function SessionHeader({ queue, person, progress, seconds, look, canUndo, panel, press }: SessionHeaderProps) {
+export function SessionHeader({ queue, title, person, progress, seconds, look, canUndo, panel, press }: SessionHeaderProps) {
   const keymap = useKeymap();
   const tool = (action: Action, label: string, Drawn: Icon, pressed?: boolean, disabled = false) => (
     <Tooltip label={`${label} (${keymap.label(action)})`}>
@@ -50,7 +52,7 @@ export function SessionHeader({ queue, person, progress, seconds, look, canUndo,
           <Anchor component={Link} to="/annotate" inherit c="inherit" underline="never" className="dim">
             {t("Annotate")}
           </Anchor>{" "}
-          / <bdi>{queue}</bdi>
+          / <bdi>{title}</bdi>
         </Title>
         <Group gap={2} wrap="nowrap">
           {tool(SESSION.undo, t("Undo the last vote"), IconArrowBackUp, undefined, !canUndo)}
@@ -58,6 +60,9 @@ export function SessionHeader({ queue, person, progress, seconds, look, canUndo,
           {tool(SESSION.plain, t("Texts as they are written"), IconMarkdownOff, look === "plain")}
           <TextMenu />
           {tool(SESSION.panel, t("Panel with the guideline"), IconLayoutSidebarRight, panel)}
+          {tool(SESSION.flag, t("Tell the curators about this item"), IconFlag)}
+          {tool(SESSION.link, t("Copy the link to this item"), IconLink)}
+          {tool(SESSION.answers, t("Your answers"), IconHistory)}
           {tool(SESSION.help, t("Keyboard"), IconKeyboard)}
           {tool(SESSION.leave, t("Leave"), IconLogout2)}
         </Group>
@@ -71,8 +76,9 @@ export function SessionHeader({ queue, person, progress, seconds, look, canUndo,
   );
 }
 
-/** Of the whole queue; for an adjudicator, of what has no majority and waits for them. */
-function HowFar({ progress: { share, mine, passed, waiting } }: { progress: Schemas["AnnotationProgress"] }) {
+/** Of what the queue asks of this person; for an adjudicator, of what has no majority and waits for them. */
+function HowFar({ progress }: { progress: Schemas["AnnotationProgress"] }) {
+  const { share, mine, passed, waiting, answered, expected, qualifying } = progress;
   if (waiting !== null) {
     return (
       <>
@@ -85,18 +91,23 @@ function HowFar({ progress: { share, mine, passed, waiting } }: { progress: Sche
       </>
     );
   }
+  const figures = { answered, expected: expected ?? answered };
   return (
     <>
       <Group gap={6} wrap="nowrap">
-        <Progress w={90} value={100 * share} aria-label={t("Queue done")} />
-        <Text size="sm" className="dim">
-          {shareInWords(share)}
-        </Text>
+        <Progress w={90} value={expected === null || expected === 0 ? 100 * share : (100 * answered) / expected} aria-label={t("Your part")} />
+        <Text size="sm">{qualifying ? t("{{answered}} of {{expected}} of the qualification", figures) : t("{{answered}} of {{expected}}", figures)}</Text>
       </Group>
-      <Text size="sm" className="dim">
-        {t("{{count}} by you", { count: mine })}
-        {passed > 0 && `, ${t("{{count}} passed on", { count: passed })}`}
-      </Text>
+      {passed > 0 && (
+        <Text size="sm" className="dim">
+          {t("{{count}} passed on", { count: passed })}
+        </Text>
+      )}
+      {!qualifying && (
+        <Text size="sm" className="dim">
+          {t("queue {{done}}", { done: shareInWords(share) })}
+        </Text>
+      )}
     </>
   );
 }

@@ -54,12 +54,19 @@ export interface SessionState {
   undo: () => Promise<boolean>;
   reveal: () => Promise<void>;
   release: () => Promise<void>;
+  /** Opens an answer of one's own again, by its ticket; it stands until the next one is cast. */
+  revise: (ticket: string) => Promise<void>;
+  /** Leaves the item that is open as it is, for the next one. */
+  pass: () => Promise<void>;
   dismiss: (vote: RefusedVote) => void;
   refetch: () => void;
 }
 
-/** One person's session at a queue: what is before them, and every way on from it. */
-export function useAnnotationSession(queue: string, person: string, adjudicating: boolean): SessionState {
+/**
+ * One person's session at a queue: what is before them, and every way on from it. `wanted`: the number of an item to
+ * begin with.
+ */
+export function useAnnotationSession(queue: string, person: string, adjudicating: boolean, wanted: number | null = null): SessionState {
   const queries = useQueryClient();
   const [notice, setNotice] = useState<string | null>(null);
   const [sending, setSending] = useState(false);
@@ -70,7 +77,7 @@ export function useAnnotationSession(queue: string, person: string, adjudicating
   const [refused, setRefused] = useState(() => refusedVotes(person));
   const underWay = useRef(false); // a key may come before React has drawn `sending`
   const decided = useRef<string | null>(null); // or before it has drawn the next item
-  const key = ["session", person, queue, adjudicating];
+  const key = ["session", person, queue, adjudicating, wanted];
   const path = { params: { path: { queue } } };
 
   const { data, failureReason: error } = useQuery({
@@ -80,8 +87,8 @@ export function useAnnotationSession(queue: string, person: string, adjudicating
       signal.throwIfAborted(); // who has left takes no item
       onTrouble(null);
       setRefused(refusedVotes(person));
-      const take = adjudicating ? "/api/annotate/queues/{queue}/conflict" : "/api/annotate/queues/{queue}/item";
-      return body(api.POST(take, path));
+      if (adjudicating) return body(api.POST("/api/annotate/queues/{queue}/conflict", path));
+      return body(api.POST("/api/annotate/queues/{queue}/item", { params: { path: { queue }, query: wanted === null ? {} : { item: wanted } } }));
     },
     staleTime: Infinity,
     gcTime: 0, // somebody who comes back asks anew
@@ -91,6 +98,7 @@ export function useAnnotationSession(queue: string, person: string, adjudicating
   const show = (reply: Reply) => {
     setRevealed(null);
     queries.setQueryData(key, reply);
+    if (wanted !== null) queries.setQueryData([...key.slice(0, -1), null], reply); // what follows is no longer the one that was wanted
   };
 
   /** Nothing else begins before it has ended. */
@@ -121,7 +129,7 @@ export function useAnnotationSession(queue: string, person: string, adjudicating
       const vote: KeptVote = {
         queue,
         at: Date.now(),
-        body: { person, ticket: item.ticket, seal: item.seal, choice, skip, strength, rationale, seconds, principles, response: decision.answer as Schemas["VoteBody"]["response"] },
+        body: { person, ticket: item.ticket, seal: item.seal, choice, skip, strength, rationale, seconds, principles, response: decision.answer as Schemas["VoteBody"]["response"], guideline_version: data?.guideline_version },
       };
       setForgetful(!keepVote(vote));
       const came = await deliver(vote, sendVote, { onTrouble });
@@ -169,6 +177,20 @@ export function useAnnotationSession(queue: string, person: string, adjudicating
     });
   };
 
+  const revise = async (ticket: string) => {
+    await alone(async () => {
+      show(await body(api.POST("/api/annotate/queues/{queue}/revision", { ...path, body: { ticket } })));
+      setLast(null);
+    });
+  };
+
+  const pass = async () => {
+    await alone(async () => {
+      await release();
+      await queries.invalidateQueries({ queryKey: key });
+    });
+  };
+
   const release = async () => {
     const ticket = data?.item?.ticket;
     if (ticket != null) await api.POST("/api/annotate/queues/{queue}/release", { ...path, body: { ticket } });
@@ -188,6 +210,8 @@ export function useAnnotationSession(queue: string, person: string, adjudicating
     undo,
     reveal,
     release,
+    revise,
+    pass,
     dismiss: (vote) => {
       dismissRefused(vote);
       setRefused(refusedVotes(person));

@@ -12,14 +12,21 @@ export interface DraftState {
   seconds: () => number;
 }
 
-/** What is begun on an item, `name`d for one person; saved at each change, and the time now and then. */
-export function useDraft(name: string | undefined): DraftState {
+/**
+ * What is begun on an item, `name`d for one person; saved at each change, and the time now and then. `before`: what it
+ * begins with where nothing is kept.
+ */
+export function useDraft(name: string | undefined, before: Partial<Draft> = {}): DraftState {
+  const load = () => {
+    const kept = name === undefined ? EMPTY : loadDraft(name);
+    return kept === EMPTY ? { ...EMPTY, ...before } : kept;
+  };
   const [of, setOf] = useState(name);
-  const [draft, setDraft] = useState<Draft>(() => (name === undefined ? EMPTY : loadDraft(name)));
+  const [draft, setDraft] = useState<Draft>(load);
   if (of !== name) {
     // The next item: its own draft, before anything of it is drawn.
     setOf(name);
-    setDraft(name === undefined ? EMPTY : loadDraft(name));
+    setDraft(load());
   }
   useEffect(() => dropOldDrafts(), []);
   const seconds = useClock(name, draft.seconds);
