@@ -84,18 +84,23 @@ def visit(browser: Browser, url: str, person: str) -> Visit:
     page = context.new_page()
     page.add_init_script(WATCH)
     chrome = context.new_cdp_session(page)
-    received: dict[str, int] = {}
+    pieces: list[tuple[float, str, int]] = []
     names: dict[str, str] = {}
+    began: list[float] = []
 
-    def came(event: dict[str, Any], key: str = "encodedDataLength") -> None:
-        received[event["requestId"]] = received.get(event["requestId"], 0) + int(event[key])
+    def asked(event: dict[str, Any]) -> None:
+        names[event["requestId"]] = event["request"]["url"].removeprefix(url).split("?")[0]
+        began.append(event["timestamp"])
 
-    def finished(event: dict[str, Any]) -> None:
-        received[event["requestId"]] = int(event["encodedDataLength"])  # with headers
+    def came(event: dict[str, Any]) -> None:
+        pieces.append((event["timestamp"], event["requestId"], int(event["encodedDataLength"])))
 
-    chrome.on("Network.requestWillBeSent", lambda e: names.update({e["requestId"]: e["request"]["url"]}))
+    def headers(event: dict[str, Any]) -> None:
+        pieces.append((event["timestamp"], event["requestId"], int(event["response"]["encodedDataLength"])))
+
+    chrome.on("Network.requestWillBeSent", asked)
+    chrome.on("Network.responseReceived", headers)
     chrome.on("Network.dataReceived", came)
-    chrome.on("Network.loadingFinished", finished)
     chrome.send("Network.enable")
     speed = BITS_PER_S / 8
     line = {"offline": False, "latency": LATENCY_MS, "downloadThroughput": speed, "uploadThroughput": speed}
@@ -103,13 +108,16 @@ def visit(browser: Browser, url: str, person: str) -> Visit:
     page.goto(f"/annotate/queue/{QUEUE}", wait_until="commit")
     page.wait_for_function("() => window.seen !== undefined", timeout=120_000)
     seconds: float = page.evaluate("window.seen") / 1000
-    before = dict(received)
     page.wait_for_load_state("networkidle")
-    page.wait_for_timeout(1500)
+    page.wait_for_timeout(2500)
     context.close()
-    files = {names[key].removeprefix(url).split("?")[0]: size for key, size in before.items()}
+    files: dict[str, int] = {}
+    for at, request, size in pieces:
+        if at <= began[0] + seconds:
+            files[names[request]] = files.get(names[request], 0) + size
     ordered = dict(sorted(files.items(), key=lambda file: -file[1]))
-    return Visit(seconds, sum(before.values()), sum(received.values()) - sum(before.values()), ordered)
+    before = sum(files.values())
+    return Visit(seconds, before, sum(size for _, _, size in pieces) - before, ordered)
 
 
 def main() -> None:

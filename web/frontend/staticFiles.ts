@@ -1,6 +1,6 @@
 /** What the build makes of files beyond Vite: woff2 fonts alone, no rules of unused components, compressed copies. */
 import { createHash } from "node:crypto";
-import { readdir, readFile, writeFile } from "node:fs/promises";
+import { readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { brotliCompress, constants, gzip } from "node:zlib";
@@ -17,36 +17,55 @@ export function woff2Only(): Plugin {
   return {
     name: "woff2-only",
     enforce: "pre",
-    transform(code, id) {
-      return id.split("?")[0]?.endsWith(".css") && OLDER_FONTS.test(code) ? { code: code.replace(OLDER_FONTS, ""), map: null } : null;
+    transform: (code, id) => (id.split("?")[0]?.endsWith(".css") ? { code: code.replace(OLDER_FONTS, ""), map: null } : null),
+  };
+}
+
+/** micromark's TeX syntax brings a writer of HTML, which nobody here calls and which would take KaTeX along. */
+export function withoutUnusedKatex(): Plugin {
+  return {
+    name: "without-unused-katex",
+    enforce: "pre",
+    resolveId: (source, importer) => (source === "katex" && importer?.includes("micromark-extension-math") ? "\0no-katex" : null),
+    load: (id) => (id === "\0no-katex" ? "export default {}" : null),
+  };
+}
+
+/** The last steps, on the files as they are written: styles of used components only, then a `.br` and a `.gz` of each. */
+export function finishedFiles(): Plugin {
+  let folder = "";
+  return {
+    name: "finished-files",
+    apply: "build",
+    configResolved(config) {
+      folder = config.build.outDir;
+    },
+    async closeBundle() {
+      await keepUsedStyles(folder);
+      for (const path of await files(folder, COMPRESSED)) await compress(path);
     },
   };
 }
 
 /**
  * The component library's style sheet names each component's classes `m_` and a hash: those in no script are never set.
- * The sheet gets a name by what is left, which depends on the scripts and not on its source alone.
+ * What is left depends on all scripts, so the sheet gets a name by it; only the page names it, which no browser keeps.
  */
-export function usedStylesOnly(): Plugin {
-  return {
-    name: "used-styles-only",
-    enforce: "post",
-    generateBundle(_, bundle) {
-      const files = Object.values(bundle);
-      const scripts = files.map((file) => (file.type === "chunk" ? file.code : "")).join("\n");
-      const used = new Set(scripts.match(/\bm_[0-9a-f]+/g));
-      for (const file of files) {
-        if (file.type !== "asset" || !file.fileName.endsWith(".css") || !/\.m_[0-9a-f]/.test(Buffer.from(file.source).toString())) continue;
-        if (scripts.includes(file.fileName)) throw new Error(`${file.fileName} is loaded by a script, so it keeps its name`);
-        const source = withRulesOf(used, Buffer.from(file.source).toString());
-        const digest = createHash("sha256").update(source).digest("base64url").slice(0, 8);
-        const fileName = file.fileName.replace(/-[\w-]{8}\.css$/, `-${digest}.css`);
-        for (const page of files) if (page.type === "asset" && page.fileName.endsWith(".html")) page.source = Buffer.from(page.source).toString().replaceAll(file.fileName, fileName);
-        delete bundle[file.fileName];
-        this.emitFile({ type: "asset", fileName, source });
-      }
-    },
-  };
+async function keepUsedStyles(folder: string): Promise<void> {
+  const page = join(folder, "index.html");
+  const html = await readFile(page, "utf8");
+  const sheet = /href="\/(assets\/[^"]+)\.css"/.exec(html)?.[1];
+  const entry = /src="\/(assets\/[^"]+\.js)"/.exec(html)?.[1];
+  if (sheet === undefined || entry === undefined) throw new Error("index.html names no style sheet or no script");
+  const scripts = await Promise.all((await files(folder, /\.js$/)).map(async (path) => ({ path, code: await readFile(path, "utf8") })));
+  const used = new Set(scripts.flatMap(({ code }) => code.match(/\bm_[0-9a-f]+/g) ?? []));
+  const source = withRulesOf(used, await readFile(join(folder, `${sheet}.css`), "utf8"));
+  const name = `assets/page-${createHash("sha256").update(source).digest("hex").slice(0, 8)}`;
+  await rm(join(folder, `${sheet}.css`));
+  await writeFile(join(folder, `${name}.css`), source);
+  await writeFile(page, html.replace(`${sheet}.css`, `${name}.css`));
+  // Pages' scripts list it among what they need: it is there before them, as is the page's own script.
+  for (const { path, code } of scripts) if (code.includes(`${sheet}.css`)) await writeFile(path, code.replaceAll(`${sheet}.css`, entry));
 }
 
 function withRulesOf(used: Set<string>, source: string): string {
@@ -65,25 +84,14 @@ function withoutArguments(selector: string): string {
   return outer === selector ? outer : withoutArguments(outer);
 }
 
-/** A `.br` and a `.gz` beside each text file, which the server sends as they are. */
-export function compressedCopies(): Plugin {
-  let folder = "";
-  return {
-    name: "compressed-copies",
-    apply: "build",
-    configResolved(config) {
-      folder = config.build.outDir;
-    },
-    async closeBundle() {
-      for (const name of await readdir(folder, { recursive: true })) {
-        if (!COMPRESSED.test(name)) continue;
-        const path = join(folder, name);
-        const content = await readFile(path);
-        if (content.length < SMALLEST) continue;
-        const size = { [constants.BROTLI_PARAM_SIZE_HINT]: content.length };
-        await writeFile(`${path}.br`, await promisify(brotliCompress)(content, { params: size }));
-        await writeFile(`${path}.gz`, await promisify(gzip)(content, { level: 9 }));
-      }
-    },
-  };
+async function files(folder: string, kind: RegExp): Promise<string[]> {
+  return (await readdir(folder, { recursive: true })).filter((name) => kind.test(name)).map((name) => join(folder, name));
+}
+
+async function compress(path: string): Promise<void> {
+  const content = await readFile(path);
+  if (content.length < SMALLEST) return;
+  const params = { [constants.BROTLI_PARAM_SIZE_HINT]: content.length };
+  await writeFile(`${path}.br`, await promisify(brotliCompress)(content, { params }));
+  await writeFile(`${path}.gz`, await promisify(gzip)(content, { level: 9 }));
 }

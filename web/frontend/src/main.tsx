@@ -1,17 +1,16 @@
-import "@fontsource-variable/inter";
 import "@mantine/core/styles.css";
-import "@mantine/notifications/styles.css";
 import "./app/app.css";
 
 import { MantineProvider } from "@mantine/core";
-import { Notifications } from "@mantine/notifications";
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { StrictMode } from "react";
+import { lazy, StrictMode, Suspense } from "react";
 import { createRoot } from "react-dom/client";
 import { BrowserRouter } from "react-router";
 
 import { Problem } from "./api/problems";
 import { App } from "./app/App";
+import { AREAS } from "./app/areas";
+import { loadFont, loadNotifications } from "./app/afterwards";
 import { readableColours, theme } from "./app/theme";
 import { loadLanguage, preferredLanguage } from "./i18n";
 
@@ -29,13 +28,20 @@ const queries = new QueryClient({
   },
 });
 
+// The page's file comes along with the session, and not after it.
+AREAS.find(({ path }) => window.location.pathname.startsWith(path))?.page.preload();
+
+const Notifications = lazy(loadNotifications);
+
 // A catalogue that cannot be had leaves the page in English.
 await loadLanguage(preferredLanguage()).catch(() => undefined);
 
 createRoot(document.getElementById("root")!).render(
   <StrictMode>
     <MantineProvider theme={theme} cssVariablesResolver={readableColours} defaultColorScheme="auto">
-      <Notifications position="bottom-right" />
+      <Suspense>
+        <Notifications />
+      </Suspense>
       <QueryClientProvider client={queries}>
         <BrowserRouter>
           <App />
@@ -44,3 +50,5 @@ createRoot(document.getElementById("root")!).render(
     </MantineProvider>
   </StrictMode>,
 );
+
+void loadFont();

@@ -8,12 +8,12 @@ import { lazyPage } from "../components/lazyPage";
 import { PageWaiting } from "../components/PageWaiting";
 import { Empty } from "../components/States";
 import { t } from "../i18n";
-import { AcceptInvitation } from "../pages/access/AcceptInvitation";
 import { roleName } from "../pages/access/roles";
 import { AREAS, type Area } from "./areas";
 import { SessionGate } from "./SessionGate";
 import { Shell } from "./Shell";
 
+const AcceptInvitation = lazyPage(async () => ({ default: (await import("../pages/access/AcceptInvitation")).AcceptInvitation }));
 const PasswordPage = lazyPage(() => import("../pages/access/PasswordPage"));
 const TokensPage = lazyPage(() => import("../pages/access/TokensPage"));
 
@@ -22,7 +22,14 @@ export function App() {
   return (
     <ErrorBoundary what={t("This page")}>
       <Routes>
-        <Route path="/invitation" element={<AcceptInvitation />} />
+        <Route
+          path="/invitation"
+          element={
+            <Suspense fallback={<PageWaiting />}>
+              <AcceptInvitation />
+            </Suspense>
+          }
+        />
         <Route path="*" element={<Pages />} />
       </Routes>
     </ErrorBoundary>

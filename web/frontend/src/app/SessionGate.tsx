@@ -1,10 +1,13 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { useEffect, type ReactNode } from "react";
+import { Suspense, useEffect, type ReactNode } from "react";
 
 import { api, body, setCsrf } from "../api/client";
 import { CurrentSession } from "../api/session";
+import { lazyPage } from "../components/lazyPage";
+import { PageWaiting } from "../components/PageWaiting";
 import { Failure, Waiting } from "../components/States";
-import { SignIn } from "../pages/access/SignIn";
+
+const SignIn = lazyPage(async () => ({ default: (await import("../pages/access/SignIn")).SignIn }));
 
 /** Loads the session; shows the sign-in page without one, otherwise the children. */
 export function SessionGate({ children }: { children: ReactNode }) {
@@ -26,6 +29,11 @@ export function SessionGate({ children }: { children: ReactNode }) {
     });
   }, [queries]);
   if (data === undefined) return error === null ? <Waiting /> : <Failure error={error} />;
-  if (data.name == null) return <SignIn openAccess={data.open_access} firstStart={data.first_start} />;
+  if (data.name == null)
+    return (
+      <Suspense fallback={<PageWaiting />}>
+        <SignIn openAccess={data.open_access} firstStart={data.first_start} />
+      </Suspense>
+    );
   return <CurrentSession value={data}>{children}</CurrentSession>;
 }

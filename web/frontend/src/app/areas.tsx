@@ -1,8 +1,7 @@
 import { IconChartLine, IconCoin, IconDatabase, IconFilter, IconListCheck, IconThumbUp, IconUsers, type Icon } from "@tabler/icons-react";
-import type { ComponentType } from "react";
 
 import type { Permission } from "../api/session";
-import { lazyPage } from "../components/lazyPage";
+import { lazyPage, type LazyPage } from "../components/lazyPage";
 import { textKey } from "../i18n";
 
 /** One entry of the navigation. Its page is loaded when it is first opened, and takes every address below `path`. */
@@ -11,7 +10,7 @@ export interface Area {
   label: string;
   icon: Icon;
   needs: Permission;
-  page: ComponentType;
+  page: LazyPage;
 }
 
 export const AREAS: Area[] = [

@@ -2,11 +2,10 @@ import "./Markdown.css";
 
 import { memo, useId } from "react";
 import ReactMarkdown, { type Components, type Options } from "react-markdown";
-import remarkGfm from "remark-gfm";
-import remarkMath from "remark-math";
 
 import { t } from "../i18n";
 import { directions } from "./directions";
+import { markdownSyntax } from "./markdownSyntax";
 import { delimited } from "./maths";
 import "./reading";
 import { useTextDrawing } from "./textDrawing";
@@ -36,8 +35,8 @@ export const Markdown = memo(function Markdown({ text }: { text: string }) {
   );
 });
 
-// Prices ("from $5 to $10") are commoner than TeX between single dollars: `delimited` tells them apart.
-const REMARK: Options["remarkPlugins"] = [remarkGfm, [remarkMath, { singleDollarTextMath: false }], writtenTags];
+const REMARK: Options["remarkPlugins"] = [markdownSyntax, writtenTags];
+
 const COMPONENTS: Components = {
   a: ({ href, children }) => (
     <a href={href} target="_blank" rel="noopener noreferrer nofollow">

@@ -8,9 +8,12 @@ const ASK_MS = 1000;
  * A component whose file is loaded when it is first shown. While the server is away it waits for it. A file that is gone,
  * because the server was upgraded since this page was loaded, reloads the page once: drafts and unsent votes survive that.
  */
-export function lazyPage<P>(load: () => Promise<{ default: ComponentType<P> }>): LazyExoticComponent<ComponentType<P>> {
-  return lazy(() => loaded(load));
+export function lazyPage<P>(load: () => Promise<{ default: ComponentType<P> }>): LazyPage<P> {
+  return Object.assign(lazy(() => loaded(load)), { preload: () => void load().catch(() => undefined) });
 }
+
+/** `preload`: begin to load the file before the component is shown. */
+export type LazyPage<P = object> = LazyExoticComponent<ComponentType<P>> & { preload: () => void };
 
 async function loaded<T>(load: () => Promise<T>): Promise<T> {
   try {

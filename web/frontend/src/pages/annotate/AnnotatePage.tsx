@@ -3,11 +3,16 @@ import "./annotate.css";
 import { Route, Routes, useParams, useSearchParams } from "react-router";
 
 import { useAllows, useSession } from "../../api/session";
+import { lazyPage } from "../../components/lazyPage";
 import { Empty } from "../../components/States";
-import { NewQueue } from "./queues/NewQueue";
-import { QueueList } from "./queues/QueueList";
-import { QueueReport } from "./queues/QueueReport";
-import { AnnotationSession } from "./session/AnnotationSession";
+
+// Who annotates loads nothing of the curator's side, and the other way round.
+const NewQueue = lazyPage(async () => ({ default: (await import("./queues/NewQueue")).NewQueue }));
+const QueueList = lazyPage(async () => ({ default: (await import("./queues/QueueList")).QueueList }));
+const QueueReport = lazyPage(async () => ({ default: (await import("./queues/QueueReport")).QueueReport }));
+const AnnotationSession = lazyPage(async () => ({ default: (await import("./session/AnnotationSession")).AnnotationSession }));
+
+if (/^\/annotate\/queue\/[^/]+(\/adjudicate)?$/.test(window.location.pathname)) AnnotationSession.preload();
 
 /** The area Annotate: queues, and a session at one of them. */
 export default function AnnotatePage() {
