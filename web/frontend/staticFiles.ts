@@ -1,5 +1,6 @@
 /** What the build makes of files beyond Vite: woff2 fonts alone, no rules of unused components, compressed copies. */
 import { createHash } from "node:crypto";
+import { existsSync } from "node:fs";
 import { readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
@@ -31,8 +32,11 @@ export function withoutUnusedKatex(): Plugin {
   };
 }
 
-/** The last steps, on the files as they are written: styles of used components only, then a `.br` and a `.gz` of each. */
-export function finishedFiles(): Plugin {
+/**
+ * The last steps, on the files as they are written: styles of used components only, `session.html` for an annotation
+ * session's address, then a `.br` and a `.gz` of each. `session`: the sources of a session's pages.
+ */
+export function finishedFiles(session: string[]): Plugin {
   let folder = "";
   return {
     name: "finished-files",
@@ -42,6 +46,7 @@ export function finishedFiles(): Plugin {
     },
     async closeBundle() {
       await keepUsedStyles(folder);
+      await writeSessionPage(folder, session);
       for (const path of await files(folder, COMPRESSED)) await compress(path);
     },
   };
@@ -82,6 +87,34 @@ function withRulesOf(used: Set<string>, source: string): string {
 function withoutArguments(selector: string): string {
   const outer = selector.replace(/\([^()]*\)/g, "");
   return outer === selector ? outer : withoutArguments(outer);
+}
+
+/** The page with all files of a session named in it: they come at once, and not one after the other asks for the next. */
+async function writeSessionPage(folder: string, session: string[]): Promise<void> {
+  const path = join(folder, ".vite", "manifest.json");
+  const manifest = JSON.parse(await readFile(path, "utf8")) as Record<string, Built>;
+  const needed = new Set<string>();
+  const open = [...session];
+  for (let name = open.pop(); name !== undefined; name = open.pop()) {
+    const built = manifest[name];
+    if (built === undefined) throw new Error(`the build has no ${name}`);
+    if (needed.has(built.file)) continue;
+    for (const file of [built.file, ...(built.css ?? [])]) needed.add(file);
+    open.push(...(built.imports ?? []));
+  }
+  const html = await readFile(join(folder, "index.html"), "utf8");
+  const links = [...needed]
+    .filter((file) => !html.includes(file) && existsSync(join(folder, file)))
+    .map((file) => (file.endsWith(".css") ? `<link rel="stylesheet" crossorigin href="/${file}">` : `<link rel="modulepreload" crossorigin href="/${file}">`));
+  const asked = ["/api/session", "/api/annotate/question-types"].map((path) => `<link rel="preload" as="fetch" crossorigin href="${path}">`);
+  await writeFile(join(folder, "session.html"), html.replace("</head>", `  ${[...links, ...asked].join("\n    ")}\n  </head>`));
+  await rm(join(folder, ".vite"), { recursive: true });
+}
+
+interface Built {
+  file: string;
+  imports?: string[];
+  css?: string[];
 }
 
 async function files(folder: string, kind: RegExp): Promise<string[]> {

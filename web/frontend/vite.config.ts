@@ -3,22 +3,29 @@ import { defineConfig } from "vitest/config";
 
 import { finishedFiles, withoutUnusedKatex, woff2Only } from "./staticFiles.ts";
 
+/** What an annotation session needs from its first moment on. */
+const SESSION = ["src/pages/annotate/AnnotatePage.tsx", "src/pages/annotate/session/AnnotationSession.tsx"];
 const SCRIPT = /\.[cm]?[jt]sx?$/;
 const MARKDOWN = /node_modules[\\/](react-markdown|remark-|micromark|mdast-util|hast-util-(to-jsx|whitespace)|unified|vfile|property-information)/;
+const CONTROLS =
+  /@mantine[\\/]core[\\/].*[\\/](ScrollArea|Modal\w*|SegmentedControl|FloatingIndicator|Switch|Textarea|TextInput|Table|Progress|InlineInput|InputBase|Paper|Title|Anchor)[\\/]|icons[\\/](IconX|IconCheck|IconChevronRight)\.mjs$/;
 
 export default defineConfig({
-  plugins: [react(), withoutUnusedKatex(), woff2Only(), finishedFiles()],
+  plugins: [react(), withoutUnusedKatex(), woff2Only(), finishedFiles(SESSION)],
   build: {
     outDir: "../assay_web/static",
     emptyOutDir: true,
+    manifest: true,
     chunkSizeWarningLimit: 900,
-    // What every page needs in one file, and what reads Markdown in another: together they compress better.
+    // Few files, as each asks anew: what every page needs, what reads Markdown, what most pages need.
     rolldownOptions: {
       output: {
         codeSplitting: {
           groups: [
             { name: "page", test: SCRIPT, tags: ["$initial"] },
             { name: "markdown", test: MARKDOWN },
+            { name: "controls", test: CONTROLS },
+            { name: "texts", test: /src[\\/]components[\\/](Messages|FormattedText|later)\.tsx?$|src[\\/]format[\\/]/ },
           ],
         },
       },

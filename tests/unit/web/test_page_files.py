@@ -70,3 +70,15 @@ def test_a_copy_that_is_older_than_its_file_is_not_sent(client: TestClient, fold
     assert reply.text == "of the build before"
     assert reply.headers["cache-control"] == "no-cache"
     assert "script-src 'self'" in reply.headers["content-security-policy"]
+
+
+def test_a_session_has_a_page_of_its_own(client: TestClient, folder: Path) -> None:
+    paths = (
+        "/annotate/queue/first",
+        "/annotate/queue/first/adjudicate",
+        "/annotate/queue/first/report",
+        "/session.html",
+    )
+    assert [client.get(path).text for path in paths] == ["<!doctype html>plain"] * 4
+    (folder / "session.html").write_text("session")
+    assert [client.get(path).text for path in paths] == ["session"] * 2 + ["<!doctype html>plain"] * 2

@@ -5,6 +5,7 @@ API still runs and the page replies 503 with what is missing.
 """
 
 import os
+import re
 from collections.abc import Mapping
 from mimetypes import guess_type
 from pathlib import Path
@@ -28,6 +29,8 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
 }
+#: An annotation session's address, and the page that names all files of one (the build's `session.html`).
+_SESSION = re.compile(r"annotate/queue/[^/]+(/adjudicate)?")
 _BESIDE = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
 _IMMUTABLE = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
 #: Content codings in order of preference, and the ending of the copy that the build wrote beside each file.
@@ -71,7 +74,7 @@ def _accepted(header: str) -> list[str]:
 
 def mount_page(app: FastAPI, folder: Path) -> None:
     """Mount the page; call it after every other route is added."""
-    index = folder / "index.html"
+    index, session = folder / "index.html", folder / "session.html"
     if index.is_file():
         app.mount("/assets", _Assets(directory=folder / "assets"), name="assets")
 
@@ -80,9 +83,10 @@ def mount_page(app: FastAPI, folder: Path) -> None:
             raise HTTPException(404, f"there is no /{path}")
         if not index.is_file():
             return PlainTextResponse(MISSING + "\n", status_code=503)
-        if path != "index.html" and (file := _beside(folder, path)) is not None:
+        if not path.endswith(".html") and (file := _beside(folder, path)) is not None:
             return _file(file, request.headers, _BESIDE)
-        return _file(index, request.headers, _HEADERS)
+        shown = session if _SESSION.fullmatch(path) and session.is_file() else index
+        return _file(shown, request.headers, _HEADERS)
 
     app.add_api_route("/{path:path}", page, methods=["GET", "HEAD"], include_in_schema=False)
 

@@ -1,3 +1,5 @@
+import type { ComponentType } from "react";
+
 const HELD = "assay.font";
 const QUIET_MS = 1000;
 
@@ -17,7 +19,7 @@ export async function loadFont(): Promise<void> {
 }
 
 /** Where notifications are shown; those of before it was loaded are shown then. Nothing without it: they repeat the page. */
-export async function loadNotifications() {
+export async function loadNotifications(): Promise<{ default: ComponentType }> {
   await quiet();
   return import("./Notifications").catch(() => ({ default: () => null }));
 }

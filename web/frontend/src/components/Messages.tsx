@@ -7,7 +7,7 @@ import { createContext, useContext, useState, type ReactNode } from "react";
 import type { Schemas } from "../api/client";
 import { indented } from "../format/jsonText";
 import { t } from "../i18n";
-import { Markdown } from "./Markdown";
+import { FormattedText } from "./FormattedText";
 
 export type Part = Exclude<Schemas["ShownMessage"]["content"], string>[number];
 /** A message: its text, or the parts of what is more than text. */
@@ -48,7 +48,7 @@ export function ResponseTurns({ text, turns, plain }: { text: string; turns: Tur
 
 function Words({ text, plain }: { text: string; plain: boolean }) {
   if (text.trim() === "") return <span className="dim message-empty">{t("(empty)")}</span>;
-  return plain ? <div className="message-plain" dir="auto">{text}</div> : <Markdown text={text} />;
+  return plain ? <div className="message-plain" dir="auto">{text}</div> : <FormattedText text={text} />;
 }
 
 interface ShownProps {

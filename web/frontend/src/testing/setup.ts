@@ -2,6 +2,7 @@ import "@testing-library/jest-dom/vitest";
 import { cleanup, configure } from "@testing-library/react";
 import { afterAll, afterEach, vi } from "vitest";
 
+import { markdown } from "../components/FormattedText";
 import { clearPage } from "./page";
 
 configure({ asyncUtilTimeout: 60_000 }); // how long something takes to show says how busy the machine is
@@ -35,3 +36,4 @@ afterEach(() => {
   window.localStorage.clear();
 });
 afterAll(clearPage);
+await markdown.load(); // texts are shown as the page shows them from the second on

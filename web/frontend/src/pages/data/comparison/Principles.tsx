@@ -1,7 +1,7 @@
 import { Badge, Stack, Table, Text } from "@mantine/core";
 
 import type { Schemas } from "../../../api/client";
-import { Markdown } from "../../../components/Markdown";
+import { FormattedText } from "../../../components/FormattedText";
 import { NONE } from "../../../format/none";
 import { t } from "../../../i18n";
 import { Section } from "./Section";
@@ -96,7 +96,7 @@ export function Attributes({ attributes }: { attributes: Schemas["AttributeRecor
               <Table.Th scope="row" w={160}>
                 {one.name}
               </Table.Th>
-              <Table.Td style={{ overflowWrap: "anywhere" }}>{WRITTEN.has(one.name) ? <Markdown text={parsed(one.value)} /> : parsed(one.value)}</Table.Td>
+              <Table.Td style={{ overflowWrap: "anywhere" }}>{WRITTEN.has(one.name) ? <FormattedText text={parsed(one.value)} /> : parsed(one.value)}</Table.Td>
               <Table.Td className="dim">{one.annotator}</Table.Td>
             </Table.Tr>
           ))}

@@ -4,7 +4,7 @@ import { Trans } from "react-i18next";
 import { Link, useNavigate } from "react-router";
 
 import type { Schemas } from "../../../api/client";
-import { Markdown } from "../../../components/Markdown";
+import { FormattedText } from "../../../components/FormattedText";
 import { Messages } from "../../../components/Messages";
 import { PoolBadge } from "../../../components/PoolBadge";
 import { count } from "../../../format/count";
@@ -122,7 +122,7 @@ function Response({
         {preferredBy.length > 0 && t(", preferred by {{preferredBy}}", { preferredBy: preferredBy.join(", ") })}
       </Text>
       {expanded ? (
-        <Markdown text={text} />
+        <FormattedText text={text} />
       ) : (
         <Text size="sm" lineClamp={4} className="rewards-clip">
           {text}
