@@ -13,6 +13,7 @@ from assay.http.docs_pages import mount_pages
 from assay.http.problems import install_handlers
 from assay.workspace import Workspace
 from assay_web.access.account_routes import router as account_router
+from assay_web.access.oidc_routes import router as oidc_router
 from assay_web.access.routes import router as access_router
 from assay_web.access.token_routes import router as token_router
 from assay_web.access.webhook_routes import router as webhook_router
@@ -51,6 +52,7 @@ ROUTERS = (
     session_router,
     own_router,
     access_router,
+    oidc_router,
     account_router,
     token_router,
     webhook_router,

@@ -20,6 +20,7 @@ from assay_pipelines.annotation.service import AnnotationService
 from assay_web.accounts.access_file import FILE, AccessFile
 from assay_web.accounts.attempts import SignInAttempts
 from assay_web.accounts.passwords import Passwords
+from assay_web.accounts.provider import OidcProvider
 from assay_web.served.endpoint import running_servers
 from assay_web.settings import RewardServer, WebSettings
 from assay_web.webhooks.dispatcher import WebhookDispatcher
@@ -46,6 +47,7 @@ class WebService:
         self._attempts: SignInAttempts | None = None
         self._folding: threading.Thread | None = None
         self._backups = ScheduledBackups(workspace, settings.backups)
+        self.provider = OidcProvider(settings.oidc) if settings.oidc is not None else None
         self._webhooks = WebhookDispatcher(self.workspace, watch_s=settings.webhooks_every_s)
 
     @property

@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from assay.backups.schedule import BackupSchedule
 from assay.http.request_body import BodyLimits
@@ -60,6 +61,25 @@ class PasswordCost:
 
 
 @dataclass(frozen=True)
+class OidcSettings:
+    """An OpenID provider to sign in by. `issuer`: as its tokens name it. `name_claim`: of a new account's name.
+    `role_claim`: whose values `roles` turns into roles, at each sign-in; None: administrators give roles here.
+    `default_role`: where no value has one; None: then nobody comes in. `project`: that new accounts are members of.
+    `label`: what the button calls it."""
+
+    issuer: str
+    client_id: str
+    client_secret: str | None = None
+    scope: str = "openid profile email"
+    name_claim: str = "preferred_username"
+    role_claim: str | None = None
+    roles: tuple[tuple[str, Literal["viewer", "annotator", "curator", "admin"]], ...] = ()
+    default_role: Literal["viewer", "annotator", "curator", "admin"] | None = None
+    project: str = "default"
+    label: str = "single sign-on"
+
+
+@dataclass(frozen=True)
 class WebSettings:
     """`open_access`: no accounts, every visitor is an administrator; loopback only. `allowed_hosts`: accepted names
     in the Host header, "*" for any. `secure_cookies`: cookies are sent over https only."""
@@ -68,6 +88,7 @@ class WebSettings:
     allowed_hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
     secure_cookies: bool = False
     reward_servers: tuple[RewardServer, ...] = ()
+    oidc: OidcSettings | None = None
     page: Path = field(default_factory=page_folder)
     password_cost: PasswordCost = field(default_factory=PasswordCost)
     sign_in_limits: SignInLimits = field(default_factory=SignInLimits)

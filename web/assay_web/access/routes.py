@@ -25,7 +25,8 @@ Secret = Annotated[str, Field(max_length=LONGEST)]
 
 
 class SessionReply(BaseModel):
-    """`open_access`: the server was started without accounts. `first_start`: accounts are required and none exists yet.
+    """`provider`: what the button to sign in by an OpenID provider calls it; null without one. `open_access`: the
+    server was started without accounts. `first_start`: accounts are required and none exists yet.
     The other fields are null, or empty, without a session. `permissions`: what the page may show and offer."""
 
     open_access: bool
@@ -34,6 +35,7 @@ class SessionReply(BaseModel):
     role: Role | None = None
     csrf: str | None = None
     permissions: list[Permission] = []
+    provider: str | None = None
 
 
 class SignIn(RequestBody):
@@ -72,7 +74,8 @@ def get_session(person: PersonNow, service: ServiceNow) -> SessionReply:
     if person is not None:
         return _reply(person, service)
     open_access = service.settings.open_access
-    return SessionReply(open_access=open_access, first_start=not open_access and not has_accounts(service.access))
+    first_start = not open_access and not has_accounts(service.access)
+    return SessionReply(open_access=open_access, first_start=first_start, provider=_provider(service))
 
 
 @router.post("/api/session")
@@ -141,6 +144,11 @@ def _enter(name: str, role: Role | None, request: Request, response: Response, s
         raise ProblemError(401, WRONG)
     request.state.person = person
     note_change(request, name)
+    set_session_cookie(response, request, service, token)
+    return _reply(person, service)
+
+
+def set_session_cookie(response: Response, request: Request, service: WebService, token: str) -> None:
     response.set_cookie(
         cookie_of(request),
         token,
@@ -150,7 +158,6 @@ def _enter(name: str, role: Role | None, request: Request, response: Response, s
         # A trusted proxy forwards the scheme by which it was reached.
         secure=service.settings.secure_cookies or request.url.scheme == "https",
     )
-    return _reply(person, service)
 
 
 def _reply(person: Person, service: WebService) -> SessionReply:
@@ -160,4 +167,9 @@ def _reply(person: Person, service: WebService) -> SessionReply:
         role=person.role,
         csrf=person.csrf,
         permissions=list(PERMISSIONS[person.role]),
+        provider=_provider(service),
     )
+
+
+def _provider(service: WebService) -> str | None:
+    return service.provider.settings.label if service.provider is not None else None

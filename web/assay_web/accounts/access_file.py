@@ -1,5 +1,5 @@
-"""The file `access.sqlite` of a workspace: accounts, invitations, sessions, API tokens, memberships in
-projects, attempts to sign in, and the audit log.
+"""The file `access.sqlite` of a workspace: accounts, identities, invitations, sessions, API tokens,
+memberships in projects, attempts to sign in, and the audit log.
 
 Tokens are stored as SHA-256 digests and passwords as argon2 hashes: the file's content is not enough to sign in.
 """
@@ -19,7 +19,8 @@ class AccessFile(SQLiteFile):
     """The open file, readable by its owner only (mode 0600)."""
 
     schema = Path(__file__).with_name("access_file.sql").read_text(encoding="utf-8")
-    version = 6  #: 4 members, the project of an invitation, the chain of the audit log; 5 tokens; 6 groups of people
+    #: 4 members, the project of an invitation, the chain of the audit log; 5 tokens; 6 groups of people; 7 identities
+    version = 7
     remedy = "move it away and start again: accounts have to be created again; votes and data are not in it"
 
     def __init__(self, path: Path, *, wait: float = 30.0) -> None:

@@ -28,6 +28,15 @@ CREATE TABLE IF NOT EXISTS tokens (
     digest TEXT PRIMARY KEY, id TEXT NOT NULL UNIQUE, name TEXT NOT NULL, label TEXT NOT NULL, role TEXT NOT NULL,
     created_at REAL NOT NULL, expires_at REAL NOT NULL, used_at REAL) WITHOUT ROWID;
 
+-- Of an OpenID provider: whose account each is.
+CREATE TABLE IF NOT EXISTS identities (
+    issuer TEXT NOT NULL, subject TEXT NOT NULL, name TEXT NOT NULL, PRIMARY KEY (issuer, subject)) WITHOUT ROWID;
+
+-- Sign-ins on their way through the provider. `name`: of somebody signed in, whose account gets the identity.
+CREATE TABLE IF NOT EXISTS pending_sign_ins (
+    state TEXT PRIMARY KEY, browser TEXT NOT NULL, nonce TEXT NOT NULL, verifier TEXT NOT NULL, target TEXT NOT NULL,
+    name TEXT, at REAL NOT NULL) WITHOUT ROWID;
+
 -- When an account's sessions that have ended were last used, however they ended.
 CREATE TABLE IF NOT EXISTS last_seen (name TEXT PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID;
 CREATE TRIGGER IF NOT EXISTS session_ended AFTER DELETE ON sessions WHEN old.role IS NULL BEGIN

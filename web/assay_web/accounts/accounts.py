@@ -21,6 +21,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 
 
 LONGEST_NAME = 100
+NO_PASSWORD = "!"  #: in place of a hash: nobody signs in to the account with one
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,8 @@ def authenticate(access: AccessFile, passwords: Passwords, name: str, password: 
     another cost is recomputed."""
     with access.reading() as db:
         row = _row_of(db, name)
-    stored_hash = row["password"] if row is not None and not row["disabled"] else None
+    usable = row is not None and not row["disabled"] and row["password"] != NO_PASSWORD
+    stored_hash = row["password"] if row is not None and usable else None
     if not passwords.verify(stored_hash, password) or row is None:
         return None
     if passwords.needs_rehash(row["password"]):

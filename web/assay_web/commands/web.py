@@ -5,14 +5,14 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from annotated_types import Ge, Le
 
 from assay.cli.options import WorkspaceOption
 from assay.cli.settings_options import settings_options
-from assay.errors import BadInputError
+from assay.errors import BackendError, BadInputError
 from assay.settings import Help, check_settings
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from assay.backups.schedule import BackupSchedule
     from assay.http.listening import Tls
     from assay_web.service import WebService
-    from assay_web.settings import RewardServer
+    from assay_web.settings import OidcSettings, RewardServer
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -49,6 +49,21 @@ class WebOptions:
     ] = ()
     tls_cert: Annotated[Path | None, Help("Certificate (PEM): https.")] = None
     tls_key: Annotated[Path | None, Help("Its key (PEM).")] = None
+    oidc_issuer: Annotated[
+        str | None, Help("OpenID provider to sign in by, as its tokens name it.", envvar="ASSAY_OIDC_ISSUER")
+    ] = None
+    oidc_client_id: Annotated[str | None, Help("Of this server there.", envvar="ASSAY_OIDC_CLIENT_ID")] = None
+    oidc_name_claim: Annotated[str, Help("Claim with the name of a new account.")] = "preferred_username"
+    oidc_role_claim: Annotated[str | None, Help("Claim whose values give roles, at each sign-in.")] = None
+    oidc_roles: Annotated[
+        tuple[str, ...], Help("Role of who has a value of that claim; repeatable.", "--oidc-role", metavar="VALUE=ROLE")
+    ] = ()
+    oidc_default_role: Annotated[
+        Literal["viewer", "annotator", "curator", "admin"] | None,
+        Help("Role without such a value. Default: nobody comes in without one."),
+    ] = None
+    oidc_project: Annotated[str, Help("Project that new accounts are members of.")] = "default"
+    oidc_label: Annotated[str, Help("What the button calls the provider.")] = "single sign-on"
     backup_every: Annotated[float, Ge(0), Help("Hours between backups of the workspace; 0 makes none.")] = 0.0
     backup_to: Annotated[Path | None, Help("Folder of the backups; default: backups/ in the workspace.")] = None
     backup_keep: Annotated[int, Ge(1), Help("Backups that stay; older ones are removed.")] = 7
@@ -60,6 +75,10 @@ class WebOptions:
             raise BadInputError(f"{alone}, not for {self.host}: leave it out and make accounts")
         if self.open_access and self.proxies:
             raise BadInputError(f"{alone}, and a proxy brings others: leave it out, make accounts")
+        if self.open_access and self.oidc_issuer is not None:
+            raise BadInputError(f"{alone}, without accounts: leave it out to sign in by a provider")
+        if (self.oidc_issuer is None) != (self.oidc_client_id is None):
+            raise BadInputError("--oidc-issuer and --oidc-client-id go together")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise BadInputError("--tls-cert and --tls-key go together")
 
@@ -72,6 +91,40 @@ class WebOptions:
         tls = Tls(str(self.tls_cert), str(self.tls_key))
         tls.check()
         return tls
+
+    def oidc(self) -> OidcSettings | None:
+        """The client's secret is $ASSAY_OIDC_CLIENT_SECRET: process listings show options. Raises BadInputError;
+        BackendError without the packages."""
+        if self.oidc_issuer is None or self.oidc_client_id is None:
+            return None
+        import os
+        from importlib.util import find_spec
+
+        from assay_web.accounts.provider import require_secure
+        from assay_web.settings import OidcSettings
+
+        if any(find_spec(package) is None for package in ("authlib", "joserfc", "requests")):
+            raise BackendError("signing in by a provider needs the extra `oidc`: pip install 'assay[oidc]'")
+        require_secure(self.oidc_issuer, "--oidc-issuer")
+        roles: list[Any] = [tuple(pair.rpartition("=")[::2]) for pair in self.oidc_roles]
+        for value, role in roles:
+            if not value or role not in ("viewer", "annotator", "curator", "admin"):
+                raise BadInputError("VALUE=ROLE, with one of viewer, annotator, curator, admin", field="--oidc-role")
+        if roles and self.oidc_role_claim is None:
+            raise BadInputError("name the claim that has these values: --oidc-role-claim", field="--oidc-role")
+        if not roles and self.oidc_default_role is None:
+            raise BadInputError("nobody could come in: give --oidc-default-role, or --oidc-role-claim and --oidc-role")
+        return OidcSettings(
+            self.oidc_issuer,
+            self.oidc_client_id,
+            os.environ.get("ASSAY_OIDC_CLIENT_SECRET") or None,
+            name_claim=self.oidc_name_claim,
+            role_claim=self.oidc_role_claim,
+            roles=tuple(roles),
+            default_role=self.oidc_default_role,
+            project=self.oidc_project,
+            label=self.oidc_label,
+        )
 
     def backups(self) -> BackupSchedule:
         from assay.backups.schedule import BackupSchedule
@@ -139,6 +192,7 @@ def run_web(
         open_access=options.open_access,
         reward_servers=servers,
         backups=options.backups(),
+        oidc=options.oidc(),
         secure_cookies=tls is not None,
         allowed_hosts=(*local_names, *options.allowed_hosts) if local or options.allowed_hosts else ("*",),
     )
