@@ -72,7 +72,7 @@ class Provider:
             return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts) + "."
         if self.algorithm == "HS256":
             return jwt.encode({"alg": "HS256"}, claims, OctKey.import_key(SECRET), algorithms=["HS256"])
-        key = RSAKey.generate_key(2048, {"use": "sig", "kid": self.key.kid}) if self.stranger else self.key
+        key = RSAKey.generate_key(2048, {"use": "sig"}, auto_kid=True) if self.stranger else self.key
         return jwt.encode({"alg": self.algorithm, "kid": self.key.kid}, claims, key)
 
 

@@ -103,9 +103,9 @@ def test_a_served_model_outlives_the_web_server_and_is_swapped_without_a_refused
         with requests_of(address, made["secret"]) as statuses:
             client.post(f"{ENDPOINTS}/{now['id']}/swap", json={"model": "longer"}).raise_for_status()
             swapped = until(lambda: (e := endpoint(client))["swap"]["state"] != "loading" and e)
+            until(lambda: len(statuses) > 3)
         assert (swapped["swap"]["state"], swapped["model"]) == ("done", "longer"), swapped["swap"]
         assert swapped["version"] != now["version"]
-        assert len(statuses) > 3
         assert set(statuses) == {200}
         reply = client.post("/api/rewards/playground", json=question).raise_for_status().json()
         assert [score["reward"] for score in reply["columns"][0]["scores"]] == [1.0, 1.0]

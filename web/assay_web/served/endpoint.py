@@ -43,6 +43,7 @@ ENDPOINT_FILE, KEY_FILE, OUTPUT_FILE, STOP_FILE, SWAP_FILE, EXIT_FILE = (
     "exit.json",
 )
 KEY = "ASSAY_API_KEY"
+CHILD, ROOM = "assay_web.jobs.child", 4096  #: the process of a job, and the bytes of EXIT_FILE that it overwrites
 SHOWN, TAIL = 30, 12_000  #: ended endpoints listed; characters of a log's end
 EVERYBODY = "0.0.0.0"
 
@@ -119,9 +120,7 @@ class Endpoint:
             return "stopped", "its process was ended from outside", None
         if exited["code"] in (0, 130, 143):
             return "stopped", "stopped from outside", ended
-        lines = self.log().strip().splitlines()
-        message = next((line for line in reversed(lines) if line.startswith("assay: ")), lines[-1] if lines else "")
-        return "failed", message.removeprefix("assay: ") or f"it ended with status {exited['code']}", ended
+        return "failed", exited["error"] or f"it ended with status {exited['code']}", ended
 
     def log(self) -> str:
         """The end of what it printed."""
@@ -154,9 +153,10 @@ def start_endpoint(workspace: Workspace, settings: EndpointSettings, by: str) ->
     key = secrets.token_urlsafe(32)
     with os.fdopen(os.open(folder / KEY_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
         stream.write(key)
+    (folder / EXIT_FILE).write_bytes(b" " * ROOM)
     with (folder / OUTPUT_FILE).open("wb") as output:
         child = subprocess.Popen(
-            [sys.executable, "-m", "assay_web.curate.stage_child", str(folder), *settings.arguments(), "--json"],
+            [sys.executable, "-m", CHILD, str(folder), *settings.arguments(), "--json"],
             cwd=workspace.root,
             # The key in the environment, where process listings do not show it.
             env={**os.environ, KEY: key, "ASSAY_WORKSPACE": str(workspace.root), "PYTHONUNBUFFERED": "1"},
