@@ -2425,6 +2425,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/session/oidc": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Sign In By Provider
+         * @description To the provider. Somebody who is signed in gets the provider's identity for their account.
+         */
+        get: operations["sign_in_by_provider"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/session/oidc/callback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Return From Provider
+         * @description From the provider: begin the session and go to the page.
+         */
+        get: operations["return_from_provider"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/session/password": {
         parameters: {
             query?: never;
@@ -7783,7 +7823,8 @@ export interface components {
         };
         /**
          * SessionReply
-         * @description `open_access`: the server was started without accounts. `first_start`: accounts are required and none exists yet.
+         * @description `provider`: what the button to sign in by an OpenID provider calls it; null without one. `open_access`: the
+         *     server was started without accounts. `first_start`: accounts are required and none exists yet.
          *     The other fields are null, or empty, without a session. `permissions`: what the page may show and offer.
          */
         SessionReply: {
@@ -7803,6 +7844,8 @@ export interface components {
              * @default []
              */
             permissions: ("queues" | "vote" | "records" | "curate" | "administer")[];
+            /** Provider */
+            provider?: string | null;
             /** Role */
             role?: ("viewer" | "annotator" | "curator" | "admin") | null;
         };
@@ -12618,6 +12661,69 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+        };
+    };
+    sign_in_by_provider: {
+        parameters: {
+            query?: {
+                /** @description Address of the page to go to afterwards. */
+                to?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            303: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    return_from_provider: {
+        parameters: {
+            query?: {
+                state?: string;
+                code?: string;
+                error?: string;
+                /** @description RFC 9207. */
+                iss?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            303: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
             };
         };
     };
