@@ -110,12 +110,30 @@ def judge_figures(workspace: Workspace, settings: Settings) -> JobFigures:
 
 def training_figures(workspace: Workspace, settings: Settings) -> JobFigures:
     """Steps where the data is a snapshot, whose pairs are counted."""
+    if settings.get("resume"):  # a resumed run keeps its settings
+        return JobFigures()
+    if not settings.get("data"):
+        raise BadInputError("name the training data: a training set or a file", field="data")
     for name in ("eval_data", "final_data"):
         data_rows(workspace, settings, name)
     rows = data_rows(workspace, settings, "data")
     batch, epochs = _number(settings, "batch_size", 16), _number(settings, "epochs", 1)
     steps = None if rows is None or batch < 1 else math.ceil(rows / batch) * int(epochs)
     return JobFigures(rows, steps)
+
+
+def policy_figures(workspace: Workspace, settings: Settings) -> JobFigures:
+    if not settings.get("reward") and not settings.get("resume"):
+        raise BadInputError(
+            "name a reward: a reward server, or verifier for prompts that can be checked", field="reward"
+        )
+    steps = _optional(settings, "steps")
+    return JobFigures(steps=None if steps is None else int(steps))
+
+
+def loop_figures(workspace: Workspace, settings: Settings) -> JobFigures:
+    find_file(workspace, _file(settings, "config"))
+    return JobFigures()
 
 
 def evaluation_figures(workspace: Workspace, settings: Settings) -> JobFigures:

@@ -6,6 +6,8 @@ from assay_web.jobs.estimates import (
     decontaminate_figures,
     evaluation_figures,
     judge_figures,
+    loop_figures,
+    policy_figures,
     prepare_stage1,
     snapshot_figures,
     stage1_figures,
@@ -84,16 +86,9 @@ POLICY = JobKind(
     ("rl",),
     "policies",
     prominent=(
-        "recipe",
-        "policy",
-        "reward",
-        "prompts",
-        "steps",
-        "lr",
-        "group_size",
-        "max_new_tokens",
-        "evaluate",
+        *("recipe", "policy", "reward", "prompts", "steps", "lr", "group_size", "max_new_tokens", "evaluate"),
         "name",
     ),
+    figures=policy_figures,
 )
-LOOP = JobKind("Online loop", ("loop",), "policies", prominent=("config",))
+LOOP = JobKind("Online loop", ("loop",), "policies", prominent=("config",), figures=loop_figures)

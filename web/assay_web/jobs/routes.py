@@ -24,6 +24,7 @@ from assay_web.jobs.forms import JobForm, arguments_for, form_of, has_resume
 from assay_web.jobs.job import GOING, Expected, Job, job_of, jobs_of, new_job, runs_of_jobs
 from assay_web.jobs.kind import JOB_KINDS, Area, JobKind, SettingValue, job_kind
 from assay_web.jobs.log import TAIL, LogPart, log_part
+from assay_web.jobs.planned import PlanReply, plan_of
 from assay_web.jobs.reach import require_reach
 from assay_web.jobs.replies import (
     EstimateReply,
@@ -103,12 +104,17 @@ def read_job_form(
 
 
 @router.post("/api/jobs/estimate")
-def estimate_job(
-    person: Curator, service: ServiceNow, body: JobSettings, request: Request, silent: Unaudited
-) -> EstimateReply:
+def estimate_job(person: Curator, service: ServiceNow, body: JobSettings, silent: Unaudited) -> EstimateReply:
     """What it would ask and take at most. Runs nothing, asks nobody. 403 for what the person may not name."""
     _, _, estimate = _checked(service, person, body)
     return estimate
+
+
+@router.post("/api/jobs/plan")
+def plan_job(person: Curator, service: ServiceNow, body: JobSettings, silent: Unaudited) -> PlanReply:
+    """Memory and time of a training on this machine, as `assay plan` works them out; takes seconds."""
+    _, arguments, _ = _checked(service, person, body)
+    return plan_of(service.workspace, arguments)
 
 
 @router.post("/api/jobs")

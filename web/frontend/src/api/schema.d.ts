@@ -928,6 +928,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/jobs/plan": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Plan Job
+         * @description Memory and time of a training on this machine, as `assay plan` works them out; takes seconds.
+         */
+        post: operations["plan_job"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/jobs/{job_id}": {
         parameters: {
             query?: never;
@@ -6479,6 +6499,23 @@ export interface components {
             title: string;
         };
         /**
+         * PlanReply
+         * @description `needed`, `usable`: bytes at the peak and of the machine. `seconds_a_step`: at least. All null where it is not
+         *     known, and then `why`.
+         */
+        PlanReply: {
+            /** Fits */
+            fits: boolean | null;
+            /** Needed */
+            needed: number | null;
+            /** Seconds A Step */
+            seconds_a_step: number | null;
+            /** Usable */
+            usable: number | null;
+            /** Why */
+            why: string | null;
+        };
+        /**
          * PlaygroundColumn
          * @description One model's answers, by one principle or none, in the order of the responses; `refused`: why it was not asked.
          *     `best_beats_second`: P(the best is preferred to the second), which rests on `basis`.
@@ -10045,6 +10082,39 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["JobForm"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    plan_job: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["JobSettings"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PlanReply"];
                 };
             };
             /** @description Validation Error */

@@ -37,11 +37,11 @@ export function FieldControl({ field, label, value, onChange }: { field: Field; 
       />
     );
   if (field.type === "list")
-    return <TagsInput {...shared} data={field.choices.length > 0 ? field.choices : field.suggestions} value={Array.isArray(value) ? value : typeof value === "string" && value !== "" ? [value] : []} onChange={onChange} clearable />;
+    return <TagsInput size="xs" {...shared} data={field.choices.length > 0 ? field.choices : field.suggestions} value={Array.isArray(value) ? value : typeof value === "string" && value !== "" ? [value] : []} onChange={onChange} clearable />;
   const text = typeof value === "string" ? value : "";
   if (field.choices.length > 0)
     return <Select {...shared} data={field.choices} value={text === "" ? null : text} onChange={onChange} clearable={!field.required} clearButtonProps={{ "aria-label": t("The default") }} />;
-  if (field.suggestions.length > 0) return <Autocomplete {...shared} data={[...new Set(field.suggestions)]} value={text} onChange={onChange} />;
+  if (field.suggestions.length > 0) return <Autocomplete size="xs" {...shared} data={[...new Set(field.suggestions)]} value={text} onChange={onChange} />;
   return <TextInput {...shared} value={text} onChange={(event) => onChange(event.currentTarget.value)} />;
 }
 

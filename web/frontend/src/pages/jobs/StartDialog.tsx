@@ -7,8 +7,11 @@ import { Failure, Waiting } from "../../components/States";
 import { t } from "../../i18n";
 import { Command } from "../runs/Command";
 import { Estimate } from "./Estimate";
+import { Plan } from "./Plan";
 import type { Job, Settings } from "./useJobs";
 import { titleOf } from "./words";
+
+const TRAININGS = new Set(["train", "policy"]); // what `assay plan` knows
 
 /** What the job would take, and only then the button that begins it. */
 export function StartDialog({
@@ -57,6 +60,7 @@ export function StartDialog({
         {estimate.data !== undefined && (
           <>
             <Estimate estimate={estimate.data} />
+            {TRAININGS.has(kind) && <Plan kind={kind} settings={settings} steps={estimate.data.steps} />}
             <div>
               <Text size="xs" className="dim">
                 {t("It runs this in the workspace's folder, in a process of its own that goes on without this server:")}
