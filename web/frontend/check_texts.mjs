@@ -36,7 +36,7 @@ const TEXT_PLACES = new Set(["placeholder", "label", "title", "description", "ar
 
 /** Whether a string is shown for its place: in such an attribute, among children, or where the other end of a condition is a text. */
 function isShown(node) {
-  if (!/\p{L}{2,}/u.test(node.text) || NAMES.test(node.text)) return false;
+  if (!/\p{L}{2,}/u.test(node.text) || NAMES.test(node.text) || /^https?:|^assay /.test(node.text)) return false;
   const isSaid = (other) => (ts.isStringLiteralLike(other) ? isText(other.text) : ts.isCallExpression(other) && other.expression.getText() === "t");
   let inner = node;
   for (let outer = node.parent; ; [inner, outer] = [outer, outer.parent]) {

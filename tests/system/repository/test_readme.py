@@ -1,4 +1,4 @@
-"""The README's own snippets, run as they stand, but on the tiny model and a free port."""
+"""Snippets of the README and of the overview, run as they stand, but on the tiny model and a free port."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from reserved_ports import reserved_port
 
 from assay.cli.main import main
 
-README = Path(__file__).resolve().parents[3] / "README.md"
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = (ROOT / "README.md", ROOT / "docs" / "overview.md")
 
 
 def snippets(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +63,7 @@ def test_they_print_what_the_readme_promises(transcript: str) -> None:
 
 
 def test_every_command_of_the_table_exists(capsys: pytest.CaptureFixture[str]) -> None:
-    table = README.read_text(encoding="utf-8").split("## Commands")[1].split("##")[0]
+    table = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
     named = re.findall(r"^\| ((?:`[^`]+`(?:, )?)+) \|", table, re.MULTILINE)
     commands = []
     for cell in named:
