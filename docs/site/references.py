@@ -84,7 +84,10 @@ def command_pages() -> dict[str, str]:
             group = [(path, command) for path, command in own if path[0] == word]
             shared = _shared([parameters(command) for _, command in group])
             if shared:
-                text.append(f"## Options of most `assay {word}` commands\n\n" + table(["option", "what it does"], [list(one) for one in shared]))
+                text.append(
+                    f"## Options of most `assay {word}` commands\n\n"
+                    + table(["option", "what it does"], [list(one) for one in shared])
+                )
             for path, command in group:
                 text.append(_command_section(path, command, shared))
         pages[page] = "\n".join(text)
@@ -126,7 +129,12 @@ def kinds_page() -> dict[str, str]:
     from assay.registry import all_kinds
 
     rows = [
-        [f"`{kind.name}`", cell(kind.summary), f"`{kind.option}`" if kind.option else "", ", ".join(f"`{name}`" for name in built_in(kind))]
+        [
+            f"`{kind.name}`",
+            cell(kind.summary),
+            f"`{kind.option}`" if kind.option else "",
+            ", ".join(f"`{name}`" for name in built_in(kind)),
+        ]
         for kind in all_kinds()
     ]
     text = (
@@ -176,7 +184,11 @@ def _route_section(path: str, method: str, route: dict[str, Any]) -> str:
     if said:
         lines.append(said + "\n")
     rows = [
-        [f"`{one['name']}`", f"{one['in']}, {_type(one['schema'])}{', required' if one.get('required') and one['in'] != 'path' else ''}", cell(one.get("description") or one["schema"].get("description", ""))]
+        [
+            f"`{one['name']}`",
+            f"{one['in']}, {_type(one['schema'])}{', required' if one.get('required') and one['in'] != 'path' else ''}",
+            cell(one.get("description") or one["schema"].get("description", "")),
+        ]
         for one in route.get("parameters", ())
         if one["in"] in ("path", "query")
     ]
@@ -184,7 +196,9 @@ def _route_section(path: str, method: str, route: dict[str, Any]) -> str:
         lines.append(table(["parameter", "type", "what it is"], rows))
     body = route.get("requestBody", {}).get("content", {})
     for kind, content in body.items():
-        lines.append(f"Body: {_type(content.get('schema', {}))}{'' if kind == 'application/json' else f' as `{kind}`'}.\n")
+        lines.append(
+            f"Body: {_type(content.get('schema', {}))}{'' if kind == 'application/json' else f' as `{kind}`'}.\n"
+        )
     for code, reply in sorted(route.get("responses", {}).items()):
         if code.startswith("2"):
             types = [_type(content.get("schema", {})) for content in reply.get("content", {}).values()]

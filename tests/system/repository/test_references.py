@@ -43,7 +43,9 @@ def test_every_command_is_on_a_page_and_in_the_table() -> None:
 
 
 def test_messages_of_troubleshooting_are_the_products() -> None:
-    sources = "\n".join(path.read_text(encoding="utf-8") for part in PACKAGES for path in (REPOSITORY / part).rglob("*.py"))
+    sources = "\n".join(
+        path.read_text(encoding="utf-8") for part in PACKAGES for path in (REPOSITORY / part).rglob("*.py")
+    )
     sources += "\n".join(
         path.read_text(encoding="utf-8") for path in (REPOSITORY / "web" / "frontend" / "src").rglob("*.tsx")
     )
@@ -58,5 +60,9 @@ def test_messages_of_troubleshooting_are_the_products() -> None:
 
 def test_the_installation_page_names_every_extra() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    named = set(re.findall(r"`([\w-]+)`", "".join(re.findall(r"^\| (`.*?) \|", (DOCS / "install.md").read_text(), re.MULTILINE))))
+    named = set(
+        re.findall(
+            r"`([\w-]+)`", "".join(re.findall(r"^\| (`.*?) \|", (DOCS / "install.md").read_text(), re.MULTILINE))
+        )
+    )
     assert named == set(project["optional-dependencies"])
