@@ -95,8 +95,8 @@ def command_pages() -> dict[str, str]:
 
 
 _INTRODUCTION = (
-    "[All commands in a table](commands.md). Each also takes `--help`; an option that can be given several times says so, and\n"
-    "`--json` prints one object for machines. What a command says when something is wrong: [troubleshooting](../troubleshooting.md).\n"
+    "[All commands in a table](commands.md). Each also takes `--help`; `--json` prints one object for machines.\n"
+    "What a command says when something is wrong: [troubleshooting](../troubleshooting.md).\n"
 )
 
 
@@ -138,8 +138,9 @@ def kinds_page() -> dict[str, str]:
         for kind in all_kinds()
     ]
     text = (
-        f"{MADE}# Kinds and their members\n\nWhat the registry has; `assay plugins KIND NAME` prints a member's settings, with their types and defaults. "
-        "A member of your own stands in its place as `file.py:Name`\nor `module:Name`: [extending](../extending.md).\n\n"
+        f"{MADE}# Kinds and their members\n\n"
+        "What the registry has; `assay plugins KIND NAME` prints a member's settings, with their types and defaults.\n"
+        "A member of your own stands in its place as `file.py:Name` or `module:Name`: [extending](../extending.md).\n\n"
     )
     return {"kinds": text + table(["kind", "what it is", "option", "members"], rows)}
 
@@ -158,9 +159,11 @@ def routes_page() -> dict[str, str]:
             by_tag.setdefault((route.get("tags") or ["other"])[0], []).append((path, method.upper(), route))
     text = [
         f"{MADE}# Routes of `assay web`\n",
-        "What the page itself uses. `/openapi.json` of a running server describes them with every type. Sign in with `POST /api/session`: it sets a cookie, and its reply has\n"
-        "`csrf`, which every change sends as the header `X-CSRF-Token`; a program uses [a token](../web/access.md) instead. Errors are\n"
-        "[RFC 9457](https://www.rfc-editor.org/rfc/rfc9457) problems with a stable `code`. Times are seconds since 1970, shares are from 0 to 1.\n",
+        "What the page itself uses. `/openapi.json` of a running server describes them with every type. Sign in with\n"
+        "`POST /api/session`: it sets a cookie, and its reply has `csrf`, which every change sends as the header\n"
+        "`X-CSRF-Token`; a program uses [a token](../web/access.md) instead. Errors are\n"
+        "[RFC 9457](https://www.rfc-editor.org/rfc/rfc9457) problems with a stable `code`. Times are seconds since 1970,\n"
+        "shares are from 0 to 1.\n",
     ]
     for tag in sorted(by_tag):
         text.append(f"## {tag[0].upper()}{tag[1:]}\n")
