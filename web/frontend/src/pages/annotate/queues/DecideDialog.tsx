@@ -3,6 +3,7 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Failure, Waiting } from "../../../components/States";
+import { t } from "../../../i18n";
 import { MakeTrainingSet } from "../../data/sets/MakeTrainingSet";
 import { nameFor } from "../../data/sets/sets";
 
@@ -24,37 +25,36 @@ export function DecideDialog({ queue, close }: { queue: string; close: () => voi
   const done = decide.data;
   const report = done ?? preview.data;
   return (
-    <Modal opened onClose={close} size="lg" title={`Decide by the votes of ${queue}`}>
+    <Modal opened onClose={close} size="lg" title={t("Decide by the votes of {{queue}}", { queue })}>
       <Stack gap="sm">
-        {preview.isPending && preview.failureReason === null && <Waiting what="The votes are counted" />}
+        {preview.isPending && preview.failureReason === null && <Waiting what={t("The votes are counted")} />}
         {preview.failureReason !== null && <Failure error={preview.failureReason} />}
         {report !== undefined && <Outcome report={report} />}
         {decide.error !== null && <Failure error={decide.error} />}
         {done !== undefined ? (
           <Text size="sm" role="status">
-            {done.new === 0 ? "Nothing has changed since the last time." : `Written: ${done.new} new decisions.`}
+            {done.new === 0 ? t("Nothing has changed since the last time.") : t("Written: {{count}} new decisions.", { count: done.new })}
           </Text>
         ) : (
           <Text size="sm" className="dim">
-            A majority or an adjudicator decides. What is decided becomes gold, with who voted as its reason; what people
-            could not decide is discarded. Votes that are taken back later take their decision back the next time.
+            {t("A majority or an adjudicator decides. What is decided becomes gold, with who voted as its reason; what people could not decide is discarded. Votes that are taken back later take their decision back the next time.")}
           </Text>
         )}
         {done !== undefined && done.gold > 0 && (
           <>
             <Text size="sm">
-              Train on it: everything in the pools chosen here, of other queues too, becomes a training set.
+              {t("Train on it: everything in the pools chosen here, of other queues too, becomes a training set.")}
             </Text>
             <MakeTrainingSet name={nameFor(queue)} pools={["gold"]} />
           </>
         )}
         <Group justify="flex-end" gap="xs">
           <Button variant="default" onClick={close}>
-            Close
+            {t("Close")}
           </Button>
           {done === undefined && (
             <Button onClick={() => decide.mutate()} loading={decide.isPending} disabled={preview.data === undefined}>
-              Decide
+              {t("Decide")}
             </Button>
           )}
         </Group>
@@ -65,12 +65,12 @@ export function DecideDialog({ queue, close }: { queue: string; close: () => voi
 
 function Outcome({ report }: { report: Report }) {
   const lines: [number, string][] = [
-    [report.gold, report.ties > 0 ? `gold, ${report.ties} of them ties` : "gold"],
-    [report.discarded, "discarded: people could not decide"],
-    [report.conflicts, "without a majority: adjudicate them first"],
-    [report.waiting, "wait for votes"],
-    [report.overtaken, "decided by something else meanwhile, which stands"],
-    [report.revoked, "undecided again: their votes were taken back"],
+    [report.gold, report.ties > 0 ? t("gold, {{count}} of them ties", { count: report.ties }) : t("gold")],
+    [report.discarded, t("discarded: people could not decide")],
+    [report.conflicts, t("without a majority: adjudicate them first")],
+    [report.waiting, t("wait for votes")],
+    [report.overtaken, t("decided by something else meanwhile, which stands")],
+    [report.revoked, t("undecided again: their votes were taken back")],
   ];
   return (
     <Stack gap={2}>

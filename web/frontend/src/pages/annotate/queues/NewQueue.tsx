@@ -1,23 +1,16 @@
-import { Button, Group, MultiSelect, NumberInput, Paper, Select, Stack, Switch, TagsInput, Text, Textarea, TextInput, Title } from "@mantine/core";
+import { Alert, Anchor, Button, Group, MultiSelect, NumberInput, Paper, Select, Stack, Switch, TagsInput, Text, Textarea, TextInput, Title } from "@mantine/core";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState, type FormEvent } from "react";
-import { Link, useNavigate } from "react-router";
+import { Link, useNavigate, useSearchParams } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Failure } from "../../../components/States";
+import { t } from "../../../i18n";
+import { FieldFilters, type ChosenField } from "./FieldFilters";
+import { questions, type Question } from "./questions";
 
 const POOLS = ["unverified", "gold", "silver", "recycled", "discarded", "pending"];
 
-type Question = NonNullable<Schemas["NewQueue"]["question"]>;
-
-/** What may be asked, of what, and whether people's answers can be checked and adjudicated. */
-const QUESTIONS: { value: Question; label: string; about: string }[] = [
-  { value: "pair", label: "Which of two responses is better", about: "Gold checks come from the gold pool; what has no majority is adjudicated." },
-  { value: "rating", label: "Rate a response", about: "Adjudicated where no rating is within a quarter of the scale of most others." },
-  { value: "steps", label: "Label the steps of a response", about: "Adjudicated where most do not agree on the first wrong step." },
-  { value: "spans", label: "Mark words of a response", about: "No gold checks and no adjudication: careful people mark different words, and all marks stand." },
-  { value: "ranking", label: "Rank the responses to a prompt", about: "Adjudicated where most contradict each other's order of two responses." },
-];
 const SCALE = /^(.*\S)\s*:\s*(\d{1,3})-(\d{1,3})$/;
 
 /** A queue from a selection of comparisons, or of their responses. */
@@ -42,10 +35,13 @@ export function NewQueue() {
     principles: [] as string[],
     lease: 30,
     project: "default",
+    fields: [] as ChosenField[],
   });
+  // From a comparison's page: those nearest to it.
+  const likeness = useSearchParams()[0].get("similar_to");
   const set = (part: Partial<typeof fields>) => setAsked({ ...fields, ...part });
   const pair = fields.question === "pair";
-  const asked = QUESTIONS.find(({ value }) => value === fields.question)!;
+  const asked = questions().find(({ value }) => value === fields.question)!;
   // Suggested, not demanded: the store may be busy, and a name that is none is refused with those there are.
   const facets = useQuery({
     queryKey: ["comparison-facets"],
@@ -71,94 +67,105 @@ export function NewQueue() {
       overlap: fields.everyone ? "all" : fields.overlap,
       gold_checks: question === "spans" ? 0 : fields.checks / 100,
       lease_minutes: fields.lease,
-      fields: [],
+      fields: likeness === null ? fields.fields.filter(({ values }) => values.length > 0) : [],
+      similar_to: likeness,
     });
   };
   return (
     <Paper withBorder p="md" maw={640}>
       <form onSubmit={submit}>
         <Stack gap="sm">
-          <Title order={1}>New queue</Title>
+          <Title order={1}>{t("New queue")}</Title>
           <TextInput
-            label="Name"
-            description="Letters, digits and . _ + - after the first"
+            label={t("Name")}
+            description={t("Letters, digits and . _ + - after the first")}
             required
             pattern="[A-Za-z0-9][A-Za-z0-9_.+\-]{0,99}"
             value={fields.name}
             onChange={(event) => set({ name: event.currentTarget.value })}
           />
           <TextInput
-            label="Project"
-            description="Whose members are asked; one of yours"
+            label={t("Project")}
+            description={t("Whose members are asked; one of yours")}
             required
             value={fields.project}
             onChange={(event) => set({ project: event.currentTarget.value })}
           />
           <Select
-            label="Question"
+            label={t("Question")}
             description={asked.about}
-            data={QUESTIONS}
+            data={questions()}
             allowDeselect={false}
             value={fields.question}
             onChange={(question) => set({ question: question as Question, pools: question === "pair" ? ["unverified"] : [] })}
           />
           {fields.question === "rating" && (
             <TagsInput
-              label="Scales"
-              description="What is rated, and from where to where: helpfulness:1-5. Enter ends each."
+              label={t("Scales")}
+              description={t("What is rated, and from where to where: helpfulness:1-5. Enter ends each.")}
               required
               splitChars={[","]}
-              error={fields.scales.length === 0 || fields.scales.some((scale) => scaleOf(scale).low >= scaleOf(scale).high) ? "At least one, its lower end first" : undefined}
+              error={fields.scales.length === 0 || fields.scales.some((scale) => scaleOf(scale).low >= scaleOf(scale).high) ? t("At least one, its lower end first") : undefined}
               value={fields.scales}
               onChange={(scales) => set({ scales: scales.map(scaleText) })}
             />
           )}
           {fields.question === "spans" && (
-            <TagsInput label="Labels" description="What marked words can be. Enter ends each." required splitChars={[","]} value={fields.labels} onChange={(labels) => set({ labels })} />
+            <TagsInput label={t("Labels")} description={t("What marked words can be. Enter ends each.")} required splitChars={[","]} value={fields.labels} onChange={(labels) => set({ labels })} />
           )}
           {fields.question === "steps" && (
-            <Switch label="Each turn of the assistant is a step" checked={fields.byTurns} onChange={(event) => set({ byTurns: event.currentTarget.checked })} />
+            <Switch label={t("Each turn of the assistant is a step")} checked={fields.byTurns} onChange={(event) => set({ byTurns: event.currentTarget.checked })} />
           )}
-          <MultiSelect label="Pools" description={pair ? undefined : "None: also responses that are in no comparison"} data={POOLS} value={fields.pools} onChange={(pools) => set({ pools })} />
+          <MultiSelect label={t("Pools")} description={pair ? undefined : t("None: all, also responses that are in no comparison")} data={POOLS} value={fields.pools} onChange={(pools) => set({ pools })} />
           <Group grow align="start">
             <TagsInput
-              label="Sources"
-              description="None: all"
+              label={t("Sources")}
+              description={t("None: all")}
               splitChars={[]}
               data={facets.data?.sources.map(({ value }) => value)}
               value={fields.sources}
               onChange={(sources) => set({ sources })}
             />
             <TagsInput
-              label="Categories"
-              description="None: all"
+              label={t("Categories")}
+              description={t("None: all")}
               splitChars={[]}
               data={facets.data?.categories.map(({ value }) => value)}
               value={fields.categories}
               onChange={(categories) => set({ categories })}
             />
           </Group>
+          {likeness === null ? (
+            <FieldFilters chosen={fields.fields} choose={(chosen) => set({ fields: chosen })} />
+          ) : (
+            <Alert color="blue" title={t("By likeness")}>
+              {t("The queue takes one comparison and those nearest to it, as many as are named below, of the pools above.")}{" "}
+              <Anchor component={Link} to={`/data/comparisons/${likeness}`} size="sm">
+                {t("The comparison")}
+              </Anchor>
+            </Alert>
+          )}
           <Group grow align="end">
             <NumberInput
-              label="At most"
-              description="Drawn by hash; empty: all"
+              label={t("At most")}
+              description={t("Drawn by hash; empty: all")}
               min={1}
               value={fields.limit ?? ""}
               onChange={(value) => set({ limit: value === "" ? null : Number(value) })}
             />
             <NumberInput
-              label="People who see each"
+              label={t("People who see each")}
               min={1}
               disabled={fields.everyone}
               value={fields.overlap}
               onChange={(value) => set({ overlap: Number(value) || 1 })}
             />
           </Group>
-          <Switch label="Everyone votes on everything" checked={fields.everyone} onChange={(event) => set({ everyone: event.currentTarget.checked })} />
+          <Switch label={t("Everyone votes on everything")} checked={fields.everyone} onChange={(event) => set({ everyone: event.currentTarget.checked })} />
           <Group grow align="end">
             <NumberInput
-              label="Gold checks, %"
-              description={pair ? "Known answers mixed in" : "What people of earlier queues agreed on, or was adjudicated"}
+              label={t("Gold checks, %")}
+              description={pair ? t("Known answers mixed in") : t("What people of earlier queues agreed on, or was adjudicated")}
               disabled={fields.question === "spans"}
               min={0}
               max={50}
@@ -166,20 +173,20 @@ export function NewQueue() {
               onChange={(value) => set({ checks: Number(value) || 0 })}
             />
             <NumberInput
-              label="Lease, minutes"
-              description="Until an untouched item goes to others"
+              label={t("Lease, minutes")}
+              description={t("Until an untouched item goes to others")}
               min={0.1}
               max={10_080}
               value={fields.lease}
               onChange={(value) => set({ lease: Number(value) || 30 })}
             />
           </Group>
-          <Textarea label="Guideline" description="Shown beside every item" autosize minRows={2} value={fields.guideline} onChange={(event) => set({ guideline: event.currentTarget.value })} />
-          <TextInput label="Why these are asked" description="Shown beside every item" value={fields.reason} onChange={(event) => set({ reason: event.currentTarget.value })} />
+          <Textarea label={t("Guideline")} description={t("Shown beside every item")} autosize minRows={2} value={fields.guideline} onChange={(event) => set({ guideline: event.currentTarget.value })} />
+          <TextInput label={t("Why these are asked")} description={t("Shown beside every item")} value={fields.reason} onChange={(event) => set({ reason: event.currentTarget.value })} />
           {pair && (
             <TagsInput
-              label="Principles"
-              description="Asked of both responses: yes, partly or no, with the words that show it. Enter ends each."
+              label={t("Principles")}
+              description={t("Asked of both responses: yes, partly or no, with the words that show it. Enter ends each.")}
               splitChars={[]}
               maxTags={20}
               value={fields.principles}
@@ -189,14 +196,14 @@ export function NewQueue() {
           {make.error !== null && <Failure error={make.error} />}
           <Group gap="xs">
             <Button type="submit" loading={make.isPending}>
-              Make the queue
+              {t("Make the queue")}
             </Button>
             <Button component={Link} to="/annotate" variant="subtle" color="gray">
-              Cancel
+              {t("Cancel")}
             </Button>
             {fields.question !== "spans" && (
               <Text size="xs" className="dim">
-                Where no answers are known there are no gold checks.
+                {t("Where no answers are known there are no gold checks.")}
               </Text>
             )}
           </Group>

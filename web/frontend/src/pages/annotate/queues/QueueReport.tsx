@@ -1,13 +1,14 @@
-import { Anchor, Stack, Table, Text, Title } from "@mantine/core";
+import { Table, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { Link, useParams } from "react-router";
+import { useParams } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Empty, Failure, Waiting } from "../../../components/States";
-import { counted } from "../../../format/count";
 import { duration } from "../../../format/duration";
 import { NONE } from "../../../format/none";
 import { percent } from "../../../format/percent";
+import { t } from "../../../i18n";
+import { QueueArea } from "./QueueArea";
 
 /** How well everybody annotates, and how far they agree: for curators. */
 export function QueueReport() {
@@ -18,13 +19,7 @@ export function QueueReport() {
     refetchInterval: 10_000,
   });
   return (
-    <Stack gap="sm">
-      <Title order={1}>
-        <Anchor component={Link} to="/annotate" inherit c="inherit" underline="never" className="dim">
-          Annotate
-        </Anchor>{" "}
-        / {queue}, annotators
-      </Title>
+    <QueueArea>
       {data === undefined ? (
         error ? (
           <Failure error={error} />
@@ -32,7 +27,7 @@ export function QueueReport() {
           <Waiting />
         )
       ) : data.annotators.length === 0 ? (
-        <Empty title="Nobody has voted here yet">Figures come with the first votes.</Empty>
+        <Empty title={t("Nobody has voted here yet")}>{t("Figures come with the first votes.")}</Empty>
       ) : (
         <>
           <Annotators people={data.annotators} />
@@ -40,18 +35,18 @@ export function QueueReport() {
           {data.principles.length > 0 && <Principles principles={data.principles} />}
         </>
       )}
-    </Stack>
+    </QueueArea>
   );
 }
 
 function Annotators({ people }: { people: Schemas["AnnotatorQuality"][] }) {
   return (
-    <section className="panel" aria-label="Annotators">
+    <section className="panel" aria-label={t("Annotators")}>
       <Table.ScrollContainer minWidth={720} type="native" tabIndex={0}>
         <Table>
           <Table.Thead>
             <Table.Tr>
-              {["Annotator", "Votes", "Gold checks", "As most others", "Prefers the first", "Median time", "Ties", "Skips", "Passed on", "Undone"].map((name) => (
+              {[t("Annotator"), t("Votes"), t("Gold checks"), t("As most others"), t("Prefers the first"), t("Median time"), t("Ties"), t("Skips"), t("Passed on"), t("Undone")].map((name) => (
                 <Table.Th key={name}>{name}</Table.Th>
               ))}
             </Table.Tr>
@@ -82,7 +77,7 @@ function Annotators({ people }: { people: Schemas["AnnotatorQuality"][] }) {
         </Table>
       </Table.ScrollContainer>
       <Text size="xs" className="dim" mt={4}>
-        95 % intervals in brackets. What is marked is a reason to talk to somebody, not a verdict: no vote is dropped for it.
+        {t("95 % intervals in brackets. What is marked is a reason to talk to somebody, not a verdict: no vote is dropped for it.")}
       </Text>
     </section>
   );
@@ -90,19 +85,19 @@ function Annotators({ people }: { people: Schemas["AnnotatorQuality"][] }) {
 
 function AgreementTable({ report }: { report: Schemas["AgreementReport"] }) {
   const rows: [string, Schemas["AgreementCoefficients"]][] = [
-    ["ties counted", report.with_ties],
-    ["ties dropped", report.ties_dropped],
+    [t("ties counted"), report.with_ties],
+    [t("ties dropped"), report.ties_dropped],
   ];
   return (
-    <section className="panel" aria-label="Agreement">
+    <section className="panel" aria-label={t("Agreement")}>
       <Title order={2} mb={4}>
-        Agreement
+        {t("Agreement")}
       </Title>
       <Table.ScrollContainer minWidth={560} type="native" tabIndex={0}>
         <Table>
           <Table.Thead>
             <Table.Tr>
-              {["", "Items", "Labels", "Percent", "Cohen's kappa", "Fleiss' kappa", "Krippendorff's alpha"].map((name) => (
+              {["t(", ")Itemst(", ")Labelst(", ")Percentt(", ")Cohen's kappat(", ")Fleiss' kappat(", ")Krippendorff's alpha"].map((name) => (
                 <Table.Th key={name}>{name}</Table.Th>
               ))}
             </Table.Tr>
@@ -123,8 +118,8 @@ function AgreementTable({ report }: { report: Schemas["AgreementReport"] }) {
         </Table>
       </Table.ScrollContainer>
       <Text size="sm" mt={4}>
-        {report.with_ties.labels === 0 ? "No item has two votes yet: nothing to agree on." : `${percent(report.tie_rate, 0)} of the labels are ties.`}
-        {report.strength_items > 0 && ` Strength, ordinal alpha over ${counted(report.strength_items, "item")}: ${estimate(report.strength)}.`}
+        {report.with_ties.labels === 0 ? t("No item has two votes yet: nothing to agree on.") : t("{{share}} of the labels are ties.", { share: percent(report.tie_rate, 0) })}
+        {report.strength_items > 0 && ` ${t("Strength, ordinal alpha over {{count}} items: {{estimate}}.", { count: report.strength_items, estimate: estimate(report.strength) })}`}
       </Text>
     </section>
   );
@@ -133,15 +128,15 @@ function AgreementTable({ report }: { report: Schemas["AgreementReport"] }) {
 /** Of ratings, steps, spans and orders: each thing that was asked. */
 function LabelAgreement({ labels }: { labels: Schemas["LabelAgreement"][] }) {
   return (
-    <section className="panel" aria-label="Agreement">
+    <section className="panel" aria-label={t("Agreement")}>
       <Title order={2} mb={4}>
-        Agreement
+        {t("Agreement")}
       </Title>
       <Table.ScrollContainer minWidth={520} type="native" tabIndex={0}>
         <Table>
           <Table.Thead>
             <Table.Tr>
-              {["", "Labels", "Asked of two people or more", "Percent", "Krippendorff's alpha"].map((name) => (
+              {["t(", ")Labelst(", ")Asked of two people or moret(", ")Percentt(", ")Krippendorff's alpha"].map((name) => (
                 <Table.Th key={name}>{name}</Table.Th>
               ))}
             </Table.Tr>
@@ -167,15 +162,15 @@ function LabelAgreement({ labels }: { labels: Schemas["LabelAgreement"][] }) {
 
 function Principles({ principles }: { principles: Schemas["PrincipleAgreement"][] }) {
   return (
-    <section className="panel" aria-label="Principles">
+    <section className="panel" aria-label={t("Principles")}>
       <Title order={2} mb={4}>
-        Principles
+        {t("Principles")}
       </Title>
       <Table.ScrollContainer minWidth={560} type="native" tabIndex={0}>
         <Table>
           <Table.Thead>
             <Table.Tr>
-              {["Principle", "Answers", "Yes", "Responses with two answers or more", "Percent", "Krippendorff's alpha"].map((name) => (
+              {[t("Principle"), t("Answers"), t("Yes"), t("Responses with two answers or more"), t("Percent"), t("Krippendorff's alpha")].map((name) => (
                 <Table.Th key={name}>{name}</Table.Th>
               ))}
             </Table.Tr>
@@ -195,7 +190,7 @@ function Principles({ principles }: { principles: Schemas["PrincipleAgreement"][
         </Table>
       </Table.ScrollContainer>
       <Text size="xs" className="dim" mt={4}>
-        Alpha is ordinal: no, partly, yes.
+        {t("Alpha is ordinal: no, partly, yes.")}
       </Text>
     </section>
   );
@@ -203,11 +198,11 @@ function Principles({ principles }: { principles: Schemas["PrincipleAgreement"][
 
 function share(part: number, total: number, interval: Schemas["Interval"] | null | undefined): string {
   if (total === 0) return NONE;
-  const range = interval == null ? "" : ` (${Math.round(100 * interval.low)} to ${Math.round(100 * interval.high)} %)`;
-  return `${part} of ${total}${range}`;
+  const range = interval == null ? "" : ` (${t("{{low}} to {{high}} %", { low: Math.round(100 * interval.low), high: Math.round(100 * interval.high) })})`;
+  return `${t("{{right}} of {{count}}", { right: part, count: total })}${range}`;
 }
 
 function estimate(of: Schemas["CoefficientEstimate"], as = (value: number) => value.toFixed(3)): string {
   if (of.value === null) return NONE;
-  return of.interval == null ? as(of.value) : `${as(of.value)} (${as(of.interval.low)} to ${as(of.interval.high)})`;
+  return of.interval == null ? as(of.value) : `${as(of.value)} (${t("{{low}} to {{high}}", { low: as(of.interval.low), high: as(of.interval.high) })})`;
 }

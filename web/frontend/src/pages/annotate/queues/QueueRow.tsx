@@ -7,10 +7,12 @@ import { Link } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { useAllows } from "../../../api/session";
-import { count, counted } from "../../../format/count";
+import { t } from "../../../i18n";
 import { Guideline } from "../Guideline";
 import { shareInWords } from "../words";
 import { DecideDialog } from "./DecideDialog";
+import { questionInWords, queuePages } from "./questions";
+import { useEdit } from "./settings/useSettings";
 
 type Queue = Schemas["QueueReply"];
 
@@ -28,7 +30,9 @@ export function QueueRow({ queue }: { queue: Queue }) {
       <Group justify="space-between" gap="xs">
         <Box style={{ flex: "1 1 260px", minWidth: 0 }}>
           <Group gap="xs">
-            <Text fw={600}>{queue.name}</Text>
+            <Text fw={600} style={{ overflowWrap: "anywhere" }}>
+              {queue.title}
+            </Text>
             {queue.project !== "default" && (
               <Badge size="sm" variant="light" tt="none">
                 {queue.project}
@@ -36,18 +40,33 @@ export function QueueRow({ queue }: { queue: Queue }) {
             )}
             {queue.question !== "pair" && (
               <Badge size="sm" variant="light" color="blue" tt="none">
-                {queue.question}
+                {questionInWords(queue.question)}
               </Badge>
             )}
             {queue.closed && (
               <Badge size="sm" variant="light" color="gray">
-                closed
+                {t("closed")}
+              </Badge>
+            )}
+            {queue.paused && !queue.closed && (
+              <Badge size="sm" variant="light" color="yellow">
+                {t("paused")}
+              </Badge>
+            )}
+            {!queue.assigned && (
+              <Badge size="sm" variant="light" color="gray" tt="none">
+                {t("for others")}
               </Badge>
             )}
             <Text size="sm" className="dim">
-              {queue.overlap === "all" ? "everyone votes on everything" : `${counted(queue.overlap, "person", "people")} each`}
+              {queue.overlap === "all" ? t("everyone votes on everything") : t("{{count}} people each", { count: queue.overlap })}
             </Text>
           </Group>
+          {queue.description !== "" && (
+            <Text size="sm" dir="auto">
+              {queue.description}
+            </Text>
+          )}
           {queue.guideline !== "" && (
             <Text component="div" size="sm" className="dim" lineClamp={2}>
               <Guideline text={queue.guideline} />
@@ -55,25 +74,25 @@ export function QueueRow({ queue }: { queue: Queue }) {
           )}
         </Box>
         <Box w={200}>
-          <Progress value={100 * queue.share} aria-label={`${queue.name}: done`} mb={2} />
+          <Progress value={100 * queue.share} aria-label={t("{{title}}: done", { title: queue.title })} mb={2} />
           <Text size="sm" className="dim">
             {queue.counts === null
               ? shareInWords(queue.share)
-              : `${count(queue.counts.done)} of ${count(queue.counts.items)} done, ${counted(queue.counts.votes, "vote")}`}
+              : `${t("{{done}} of {{count}} done", { done: queue.counts.done, count: queue.counts.items })}, ${t("{{count}} votes", { count: queue.counts.votes })}`}
           </Text>
         </Box>
         <Text size="sm" className="dim" w={150}>
-          {count(queue.mine)} by you, {count(queue.voting)} voting now
+          {t("{{count}} by you", { count: queue.mine })}, {t("{{count}} voting now", { count: queue.voting })}
         </Text>
         <Group gap={6} wrap="nowrap">
           {curator && conflicts > 0 && (
             <Button component={Link} to={`${at}/adjudicate`} variant="light" color="violet">
-              Adjudicate {count(conflicts)}
+              {t("Adjudicate {{count}}", { count: conflicts })}
             </Button>
           )}
-          {annotator && (
-            <Button component={Link} to={at} variant={queue.closed ? "light" : "filled"} aria-label={`Annotate ${queue.name}`}>
-              Annotate
+          {annotator && queue.assigned && (
+            <Button component={Link} to={at} variant={queue.closed || queue.paused ? "light" : "filled"} aria-label={t("Annotate {{title}}", { title: queue.title })}>
+              {t("Annotate")}
             </Button>
           )}
           {curator && <QueueMenu queue={queue} at={at} />}
@@ -93,28 +112,34 @@ function QueueMenu({ queue, at }: { queue: Queue; at: string }) {
     onSuccess: () => queries.invalidateQueries({ queryKey: ["queues"] }),
     onError: (error) => notifications.show({ color: "red", message: error.message }),
   });
+  const pause = useEdit(queue.name, (change: "paused" | "resumed") =>
+    body(api.PUT("/api/queues/{queue}/state", { ...path, body: { change } })),
+  );
   return (
     <>
       {deciding && <DecideDialog queue={queue.name} close={() => setDeciding(false)} />}
       <Menu position="bottom-end">
         <Menu.Target>
-          <ActionIcon variant="subtle" color="gray" aria-label={`More for ${queue.name}`}>
+          <ActionIcon variant="subtle" color="gray" aria-label={t("More for {{title}}", { title: queue.title })}>
             <IconDots size={16} />
           </ActionIcon>
         </Menu.Target>
         <Menu.Dropdown>
-          <Menu.Item component={Link} to={`${at}/report`}>
-            Annotators and agreement
-          </Menu.Item>
+          {queuePages().map(([page, label]) => (
+            <Menu.Item key={page} component={Link} to={`${at}/${page}`}>
+              {label}
+            </Menu.Item>
+          ))}
           {queue.question !== "spans" && (
             <Menu.Item component={Link} to={`${at}/adjudicate`}>
-              Adjudicate
+              {t("Adjudicate")}
             </Menu.Item>
           )}
           {!SINGLE_RESPONSES.has(queue.question) && (
-            <Menu.Item onClick={() => setDeciding(true)}>Decide by the votes</Menu.Item>
+            <Menu.Item onClick={() => setDeciding(true)}>{t("Decide by the votes")}</Menu.Item>
           )}
-          <Menu.Item onClick={() => turn.mutate()}>{queue.closed ? "Reopen" : "Close"}</Menu.Item>
+          <Menu.Item onClick={() => pause.mutate(queue.paused ? "resumed" : "paused")}>{queue.paused ? t("Resume") : t("Pause")}</Menu.Item>
+          <Menu.Item onClick={() => turn.mutate()}>{queue.closed ? t("Reopen") : t("Close")}</Menu.Item>
         </Menu.Dropdown>
       </Menu>
     </>
