@@ -22,7 +22,7 @@ AdmissionState: TypeAlias = Literal["open", "pending", "admitted", "failed", "he
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """`reason`: one line, for the person and those who run the queue. `checks`, `right`: of the rule in force.
+    """`reason`: one line, for the person and those who run the queue. `checks`, `right`: of all first answers.
     `person`: who decided, None for the rule."""
 
     state: AdmissionState
@@ -50,24 +50,24 @@ def admission_of(db: sqlite3.Connection, queue: sqlite3.Row, annotator: str, blo
         (queue["queue_id"], annotator),
     ).fetchone()
     answered = _first_answers(db, queue["name"], annotator)
+    total = _counted(_checks(answered))
     if row is not None and row["state"] != "admitted":
-        return Admission(row["state"], row["reason"], *_counted(_checks(answered)), row["person"], row["at"])
+        return Admission(row["state"], row["reason"], *total, row["person"], row["at"])
     if row is None and options.qualify_checks:
-        first = _checks(answered)[: options.qualify_checks]
-        checks, right = _counted(first)
+        checks, right = _counted(_checks(answered)[: options.qualify_checks])
         if checks < options.qualify_checks:
-            return Admission("pending", "", checks, right)
+            return Admission("pending", "", *total)
         least = math.ceil(round(options.qualify_share * checks, 9))
         words = f"{right} of the first {checks} items with a known answer right, {least} are needed"
-        return Admission("admitted" if right >= least else "failed", words, checks, right)
+        return Admission("admitted" if right >= least else "failed", words, *total)
     since = row["at"] if row is not None else 0.0
     later = _checks([vote for vote in answered[: len(answered) // block * block] if vote.at > since])
     checks, right = _counted(later)
     if options.gate_checks and checks >= options.gate_checks and right < options.gate_share * checks:
         words = f"{right} of {checks} items with a known answer right, at least {options.gate_share:.0%} are asked for"
-        return Admission("held", words, checks, right)
+        return Admission("held", words, *total)
     by = (row["person"], row["at"]) if row is not None else (None, None)
-    return Admission("admitted", row["reason"] if row is not None else "", checks, right, *by)
+    return Admission("admitted", row["reason"] if row is not None else "", *total, *by)
 
 
 def decided_now(queue: sqlite3.Row, annotator: str, admission: Admission) -> QueueChange | None:

@@ -1,4 +1,4 @@
-import { Badge, Button, Group, Stack, Text, TextInput } from "@mantine/core";
+import { Anchor, Badge, Button, Group, Stack, Text, TextInput } from "@mantine/core";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { Link, useParams } from "react-router";
@@ -60,9 +60,9 @@ function NoteRow({ queue, note }: { queue: string; note: Note }) {
               {momentInWords(note.at)}
             </Text>
             {note.item !== null && (
-              <Text size="sm" component={Link} to={`/annotate/queue/${encodeURIComponent(queue)}?item=${note.item}`}>
+              <Anchor size="sm" component={Link} to={`/annotate/queue/${encodeURIComponent(queue)}?item=${note.item}`}>
                 {t("item {{item}}", { item: String(note.item) })}
-              </Text>
+              </Anchor>
             )}
           </Group>
           <Text size="sm" className="dim" dir="auto" lineClamp={2}>
