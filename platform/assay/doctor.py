@@ -40,6 +40,7 @@ REQUIRED = (
 OPTIONAL: dict[str, tuple[str, str]] = {
     "gguf": ("reads the embedded model", "pip install gguf"),
     "label-studio-sdk": ("annotation in Label Studio", "pip install 'assay[label-studio]'"),
+    "authlib": ("signing in to the pages by an OpenID provider", "pip install 'assay[oidc]'"),
     "trl": ("only to compare with its trainers", "pip install trl"),
 }
 LOW_DISK_GB = 5.0

@@ -32,7 +32,7 @@ export function SessionGate({ children }: { children: ReactNode }) {
   if (data.name == null)
     return (
       <Suspense fallback={<PageWaiting />}>
-        <SignIn openAccess={data.open_access} firstStart={data.first_start} />
+        <SignIn openAccess={data.open_access} firstStart={data.first_start} provider={data.provider} />
       </Suspense>
     );
   return <CurrentSession value={data}>{children}</CurrentSession>;

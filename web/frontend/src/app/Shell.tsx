@@ -13,7 +13,7 @@ import {
   useMantineColorScheme,
 } from "@mantine/core";
 import { useDisclosure, useLocalStorage } from "@mantine/hooks";
-import { IconApi, IconKey, IconLogout, IconMoon, IconSun, IconUser } from "@tabler/icons-react";
+import { IconApi, IconKey, IconLogin2, IconLogout, IconMoon, IconSun, IconUser } from "@tabler/icons-react";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { Suspense, type ReactNode } from "react";
 import { NavLink as RouterLink, useLocation } from "react-router";
@@ -21,6 +21,7 @@ import { NavLink as RouterLink, useLocation } from "react-router";
 import { api } from "../api/client";
 import { LanguageItems } from "../components/LanguageItems";
 import { PageWaiting } from "../components/PageWaiting";
+import { here, signInAddress } from "../pages/access/provider";
 import { roleName } from "../pages/access/roles";
 import { Undelivered } from "../pages/annotate/Undelivered";
 import { AREAS } from "./areas";
@@ -64,7 +65,7 @@ export function Shell({ children }: { children: ReactNode }) {
           </Group>
           <Group gap="xs" wrap="nowrap">
             <ColorSchemeSwitch />
-            <PersonMenu name={session.name} role={session.role} accounts={!session.open_access} />
+            <PersonMenu name={session.name} role={session.role} accounts={!session.open_access} provider={session.provider ?? null} />
           </Group>
         </Group>
       </AppShell.Header>
@@ -105,7 +106,7 @@ function ColorSchemeSwitch() {
   );
 }
 
-function PersonMenu({ name, role, accounts }: { name: string; role: Role; accounts: boolean }) {
+function PersonMenu({ name, role, accounts, provider }: { name: string; role: Role; accounts: boolean; provider: string | null }) {
   const queries = useQueryClient();
   const signOut = useMutation({
     mutationFn: () => api.DELETE("/api/session"),
@@ -138,6 +139,11 @@ function PersonMenu({ name, role, accounts }: { name: string; role: Role; accoun
             <Menu.Item leftSection={<IconApi size={16} />} component={RouterLink} to="/tokens">
               {t("API tokens")}
             </Menu.Item>
+            {provider !== null && (
+              <Menu.Item leftSection={<IconLogin2 size={16} />} component="a" href={signInAddress(here())}>
+                {t("Sign in by {{provider}} too", { provider })}
+              </Menu.Item>
+            )}
           </>
         )}
         <Menu.Divider />

@@ -6,9 +6,10 @@ import { Trans } from "react-i18next";
 import { api, body } from "../../api/client";
 import { Failure } from "../../components/States";
 import { t } from "../../i18n";
+import { here, PROBLEM, signInAddress } from "./provider";
 
-/** Name and password; where the server was started without accounts, a name alone. */
-export function SignIn({ openAccess, firstStart = false }: { openAccess: boolean; firstStart?: boolean }) {
+/** Name and password, or the provider that the server knows; where it was started without accounts, a name alone. */
+export function SignIn({ openAccess, firstStart = false, provider = null }: { openAccess: boolean; firstStart?: boolean; provider?: string | null }) {
   const queries = useQueryClient();
   const [name, setName] = useState("");
   const [password, setPassword] = useState("");
@@ -57,13 +58,36 @@ export function SignIn({ openAccess, firstStart = false }: { openAccess: boolean
                 onChange={(event) => setPassword(event.currentTarget.value)}
               />
             )}
+            <ProviderProblem />
             {signIn.error !== null && <Failure error={signIn.error} />}
             <Button type="submit" size="sm" loading={signIn.isPending}>
               {openAccess ? t("Begin") : t("Sign in")}
             </Button>
+            {provider !== null && (
+              <Button component="a" href={signInAddress(here())} variant="default">
+                {t("Sign in by {{provider}}", { provider })}
+              </Button>
+            )}
           </Stack>
         </form>
       </Paper>
     </Center>
+  );
+}
+
+/** Why the provider's answer signed nobody in: the server puts a word for it into the address. */
+function ProviderProblem() {
+  const word = new URLSearchParams(window.location.search).get(PROBLEM);
+  if (word === null) return null;
+  const words: Record<string, string> = {
+    expired: t("That sign-in took too long, or was begun in another browser. Begin again."),
+    cancelled: t("The provider says that nobody signed in."),
+    refused: t("The provider signed you in, and you have no access here: an admin can change that."),
+    taken: t("There is an account of that name already. Sign in to it with its password, and choose the provider in the menu at your name."),
+  };
+  return (
+    <Alert color="yellow" role="alert" title={t("The provider did not sign you in")}>
+      {words[word] ?? t("The provider did not answer as it should: the server's log says why.")}
+    </Alert>
   );
 }
