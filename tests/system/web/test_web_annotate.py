@@ -312,7 +312,7 @@ def test_a_sitting_in_the_browser(place: Workspace, comparisons: list[str], url:
         page.keyboard.press("c")
         page.get_by_label("Stored").get_by_text("Skipped").wait_for()
         page.keyboard.press("u")
-        page.get_by_text("1 by you").wait_for()
+        page.get_by_text("1 of 6", exact=True).wait_for()
         page.keyboard.press("?")
         page.get_by_role("dialog").wait_for()
         check_accessible(page)

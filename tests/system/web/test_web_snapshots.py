@@ -147,7 +147,7 @@ def test_from_votes_to_a_training_set_on_the_page(labelled: Workspace, address: 
             page.get_by_role("button", name=re.compile("^A is better|^A\\b")).first.wait_for()
             with page.expect_response("**/votes"):
                 page.keyboard.press("a")
-            page.get_by_text(f"{7 - left} by you").wait_for()
+            page.get_by_text(f"{7 - left} of 6", exact=True).wait_for()
         page.goto("/annotate")
         page.get_by_role("button", name="More for first").click()
         page.get_by_role("menuitem", name="Decide by the votes").click()
