@@ -23,6 +23,7 @@ from assay_pipelines.curation.loop.estimating import (
     estimate_stage2,
 )
 from assay_pipelines.hygiene.contamination.check import chosen_benchmarks
+from assay_pipelines.online.config import load_loop
 from assay_web.curate.loop_files import begun_loops, find_file, loop_of, write_loop_file
 from assay_web.jobs.kind import JobFigures, Settings
 from assay_web.jobs.replies import EstimateReply
@@ -132,7 +133,7 @@ def policy_figures(workspace: Workspace, settings: Settings) -> JobFigures:
 
 
 def loop_figures(workspace: Workspace, settings: Settings) -> JobFigures:
-    find_file(workspace, _file(settings, "config"))
+    load_loop(find_file(workspace, _file(settings, "config")))  # raises what the command refuses
     return JobFigures()
 
 

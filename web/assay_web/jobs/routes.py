@@ -24,6 +24,7 @@ from assay_web.jobs.forms import JobForm, arguments_for, form_of, has_resume
 from assay_web.jobs.job import GOING, Expected, Job, job_of, jobs_of, new_job, runs_of_jobs
 from assay_web.jobs.kind import JOB_KINDS, Area, JobKind, SettingValue, job_kind
 from assay_web.jobs.log import TAIL, LogPart, log_part
+from assay_web.jobs.online_loops import LoopFileReply, NewOnlineLoop, write_online_loop
 from assay_web.jobs.planned import PlanReply, plan_of
 from assay_web.jobs.reach import require_reach
 from assay_web.jobs.replies import (
@@ -136,6 +137,16 @@ def create_loop_file(person: Curator, service: ServiceNow, body: NewLoop, reques
     file = new_loop(service.workspace, body, begun_loops(service.workspace))
     note_change(request, file)
     return LoopFile(file=file, name=body.name, begun=False, iterations=body.iterations, problem=None)
+
+
+@router.post("/api/jobs/online-loops")
+def create_online_loop(person: Curator, service: ServiceNow, body: NewOnlineLoop, request: Request) -> LoopFileReply:
+    """Describe an online loop in the workspace's folder `loops`; nothing is run. 403 for what the person may not
+    name."""
+    require_reach(service.workspace, person, {"policy": body.policy, "prompts": body.prompts})
+    file = write_online_loop(service.workspace, body)
+    note_change(request, file)
+    return LoopFileReply(file=file)
 
 
 @router.get("/api/jobs/{job_id}")

@@ -928,6 +928,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/jobs/online-loops": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Create Online Loop
+         * @description Describe an online loop in the workspace's folder `loops`; nothing is run. 403 for what the person may not
+         *     name.
+         */
+        post: operations["create_online_loop"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/jobs/plan": {
         parameters: {
             query?: never;
@@ -5476,6 +5497,14 @@ export interface components {
             problem: string | null;
         };
         /**
+         * LoopFileReply
+         * @description `file`: relative to the workspace.
+         */
+        LoopFileReply: {
+            /** File */
+            file: string;
+        };
+        /**
          * LoopHistory
          * @description `wanted`: iterations asked for. `candidates`: once it has published. `waiting`, `stopped`: why its last
          *     run stopped. `settings`: JSON, as begun. `spent`: on calls of models, in the currency of the prices.
@@ -5876,6 +5905,56 @@ export interface components {
             text: string;
             /** Ticket */
             ticket: string;
+        };
+        /**
+         * NewOnlineLoop
+         * @description `labels`: bought in all, `first_labels` of them on the untrained policy, then `count` every `every` steps.
+         *     `source`: who labels: the prompts' own constraints, or people in the queue loop-NAME.
+         */
+        NewOnlineLoop: {
+            /**
+             * Count
+             * @default 8
+             */
+            count: number;
+            /**
+             * Every
+             * @default 5
+             */
+            every: number;
+            /**
+             * First Labels
+             * @default 64
+             */
+            first_labels: number;
+            /**
+             * Labels
+             * @default 256
+             */
+            labels: number;
+            /** Name */
+            name: string;
+            /**
+             * Policy
+             * @default smollm2
+             */
+            policy: string;
+            /**
+             * Prompts
+             * @default constrained:128
+             */
+            prompts: string;
+            /**
+             * Source
+             * @default verifier
+             * @enum {string}
+             */
+            source: "verifier" | "people";
+            /**
+             * Steps
+             * @default 200
+             */
+            steps: number;
         };
         /**
          * NewPasswordLink
@@ -10082,6 +10161,39 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["JobForm"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    create_online_loop: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewOnlineLoop"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoopFileReply"];
                 };
             };
             /** @description Validation Error */

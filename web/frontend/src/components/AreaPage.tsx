@@ -1,4 +1,4 @@
-import { Stack, Title } from "@mantine/core";
+import { Group, Stack, Title } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Navigate, Route, Routes } from "react-router";
 
@@ -12,17 +12,23 @@ export function AreaPage({
   title,
   parts,
   className,
+  actions,
   children,
 }: {
   path: string;
   title: string;
   parts: [{ value: string; label: string }, ...{ value: string; label: string }[]];
   className?: string;
+  /** Beside the title. */
+  actions?: ReactNode;
   children: ReactNode;
 }) {
   return (
     <Stack gap="sm" className={className}>
-      <Title order={1}>{title}</Title>
+      <Group justify="space-between">
+        <Title order={1}>{title}</Title>
+        {actions}
+      </Group>
       <AreaTabs path={path} label={title} parts={parts}>
         <Routes>
           <Route index element={<Navigate to={`${path}/${parts[0].value}`} replace />} />

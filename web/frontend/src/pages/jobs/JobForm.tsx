@@ -1,12 +1,12 @@
-import { Alert, Anchor, Button, Group, Select, SimpleGrid, Stack, Text } from "@mantine/core";
+import { Alert, Button, Group, Select, SimpleGrid, Stack, Text } from "@mantine/core";
 import { useDisclosure } from "@mantine/hooks";
 import { useState, type FormEvent } from "react";
-import { Link } from "react-router";
 
 import { t } from "../../i18n";
 import { Loaded } from "../curate/shared/Loaded";
 import { FieldControl, type Field } from "./FieldControl";
 import { NewLoopDialog } from "./NewLoopDialog";
+import { NewOnlineLoopDialog } from "./NewOnlineLoopDialog";
 import { StartDialog } from "./StartDialog";
 import { useForm, type Job, type Settings, type Value } from "./useJobs";
 import { explain, labelOf, titleOf } from "./words";
@@ -55,7 +55,9 @@ export function JobForm({ kind, first = {}, onStarted }: { kind: string; first?:
                   allowDeselect={false}
                 />
               )}
-              {kind === "stage1" && <Loops file={settings.config} onMade={(file) => change("config", file)} />}
+              {form.fields.some(({ name }) => name === "config") && (
+                <Loops dialog={kind === "loop" ? NewOnlineLoopDialog : NewLoopDialog} file={settings.config} onMade={(file) => change("config", file)} />
+              )}
               <SimpleGrid cols={{ base: 1, sm: 2, lg: 3 }} spacing="sm" verticalSpacing="sm">
                 {form.fields
                   .filter(({ prominent }) => prominent)
@@ -132,7 +134,7 @@ function OtherSettings({ fields, settings, onChange }: { fields: Field[]; settin
 }
 
 /** Describing a new loop, whose file the job then runs. */
-function Loops({ file, onMade }: { file: Value | undefined; onMade: (file: string) => void }) {
+function Loops({ dialog: Dialog, file, onMade }: { dialog: typeof NewLoopDialog; file: Value | undefined; onMade: (file: string) => void }) {
   const [opened, { open, close }] = useDisclosure();
   return (
     <Group gap="xs">
@@ -141,14 +143,11 @@ function Loops({ file, onMade }: { file: Value | undefined; onMade: (file: strin
       </Button>
       {typeof file !== "string" && (
         <Alert color="blue" py={4}>
-          {t("Choose a loop's file below, or describe a new one.")}{" "}
-          <Anchor component={Link} to="/curate/loops" size="sm">
-            {t("Loops so far")}
-          </Anchor>
+          {t("Choose a loop's file below, or describe a new one.")}
         </Alert>
       )}
       {opened && (
-        <NewLoopDialog
+        <Dialog
           onClose={close}
           onMade={(made) => {
             onMade(made);

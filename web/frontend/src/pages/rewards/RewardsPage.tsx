@@ -5,6 +5,7 @@ import { Route } from "react-router";
 
 import { AreaPage } from "../../components/AreaPage";
 import { t, textKey } from "../../i18n";
+import { StartMenu } from "../jobs/StartMenu";
 import { CalibrationPage } from "./calibration/CalibrationPage";
 import { DisagreementsPage } from "./disagreements/DisagreementsPage";
 import { BoardPage } from "./leaderboards/BoardPage";
@@ -25,7 +26,7 @@ const PARTS = [
 /** The area Rewards: ask models, compare them, see what their numbers are worth. */
 export default function RewardsPage() {
   return (
-    <AreaPage path="/rewards" title={t("Rewards")} parts={PARTS}>
+    <AreaPage path="/rewards" title={t("Rewards")} parts={PARTS} actions={<StartMenu areas={["rewards"]} label={t("Train, evaluate, calibrate")} />}>
       <Route path="playground" element={<PlaygroundPage />} />
       <Route path="served" element={<ServedPage />} />
       <Route path="leaderboards" element={<LeaderboardsPage />} />

@@ -2,12 +2,14 @@ import { Alert, Button, Code, Group, Text } from "@mantine/core";
 import { IconDownload } from "@tabler/icons-react";
 import { useQuery } from "@tanstack/react-query";
 import { Trans } from "react-i18next";
+import { Link } from "react-router";
 
 import { api, body } from "../../../api/client";
 import { useAllows } from "../../../api/session";
 import { Failure, Waiting } from "../../../components/States";
 import { count } from "../../../format/count";
 import { t } from "../../../i18n";
+import { formPath } from "../../jobs/useJobs";
 import { Command } from "../../runs/Command";
 import type { TrainingSet } from "./sets";
 
@@ -70,7 +72,12 @@ export function SetCard({ set, children }: { set: TrainingSet; children?: React.
         />
       </Text>
       {children}
-      <Group mt={4}>
+      <Group mt={4} gap="xs">
+        {curator && (
+          <Button component={Link} to={formPath("train", { method: "bt", data: set.name, eval_data: set.held_out?.name ?? null })} size="compact-sm" variant="light">
+            {t("Train on it")}
+          </Button>
+        )}
         <Command line={set.command} />
       </Group>
       {curator && !set.downloadable && (
