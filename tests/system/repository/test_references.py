@@ -58,6 +58,16 @@ def test_messages_of_troubleshooting_are_the_products() -> None:
             assert words in sources, (message, words)
 
 
+def test_messages_that_the_page_translates_are_the_servers() -> None:
+    listed = (REPOSITORY / "web" / "frontend" / "src" / "api" / "serverMessages.ts").read_text(encoding="utf-8")
+    messages = re.findall(r'textKey\("([^"]+)"\)', listed)
+    sources = "\n".join(
+        path.read_text(encoding="utf-8") for part in PACKAGES for path in (REPOSITORY / part).rglob("*.py")
+    )
+    assert len(messages) > 30
+    assert [message for message in messages if f'"{message}"' not in sources] == []
+
+
 def test_the_installation_page_names_every_extra() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     named = set(

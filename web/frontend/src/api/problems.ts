@@ -1,3 +1,5 @@
+import { inLanguage } from "./serverMessages";
+
 /** An error reply of the server (RFC 9457), or a server that cannot be reached. */
 export class Problem extends Error {
   constructor(
@@ -22,7 +24,7 @@ export async function problemOf(response: Response): Promise<Problem> {
   const after = Number.isFinite(wait) && wait > 0 ? wait : null;
   try {
     const body = (await response.json()) as { code?: string; detail?: string };
-    return new Problem(response.status, body.code ?? "error", body.detail ?? response.statusText, after);
+    return new Problem(response.status, body.code ?? "error", inLanguage(body.detail ?? response.statusText), after);
   } catch {
     return new Problem(response.status, "error", response.statusText || `status ${response.status}`, after);
   }

@@ -1,3 +1,4 @@
+import { t } from "../i18n";
 import { curveColour, LINE_COLOURS, type Scheme } from "./chartColours";
 import { formatNumber, labels, type ChartSeries } from "./chartData";
 import { positive, ticks, type ChartView } from "./chartScale";
@@ -22,7 +23,7 @@ export function chartCsv({ series, xLabel }: Pick<DrawnChart, "series" | "xLabel
   const rows = new Map<number, Map<string, number | null>>();
   const names = [xLabel];
   for (const { name, x, y, low, high } of series) {
-    const columns = [[name, y], ...(low === undefined || high === undefined ? [] : [[`${name} low`, low], [`${name} high`, high]])] as [string, (number | null)[]][];
+    const columns = [[name, y], ...(low === undefined || high === undefined ? [] : [[t("{{name}} low", { name }), low], [t("{{name}} high", { name }), high]])] as [string, (number | null)[]][];
     for (const [column, values] of columns) {
       names.push(column);
       values.forEach((value, index) => {
@@ -156,7 +157,7 @@ export async function pngOf(svg: string): Promise<Blob> {
   const canvas = document.createElement("canvas");
   [canvas.width, canvas.height] = [2 * image.naturalWidth, 2 * image.naturalHeight];
   canvas.getContext("2d")!.drawImage(image, 0, 0, canvas.width, canvas.height);
-  return new Promise((resolve, reject) => canvas.toBlob((blob) => (blob === null ? reject(new Error("the browser could not draw it")) : resolve(blob)), "image/png"));
+  return new Promise((resolve, reject) => canvas.toBlob((blob) => (blob === null ? reject(new Error(t("the browser could not draw it"))) : resolve(blob)), "image/png"));
 }
 
 /** Hand a file to the person. */

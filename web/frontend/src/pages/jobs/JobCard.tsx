@@ -63,7 +63,7 @@ function Why({ job }: { job: Job }) {
       {job.why !== null && (
         <Text size="sm" mt={4} style={{ overflowWrap: "anywhere" }}>
           {job.why}
-          {job.why.startsWith("waiting for people") && job.resumed_by === null && (
+          {job.why.startsWith(t("waiting for people")) && job.resumed_by === null && (
             <>
               {". "}
               <Anchor component={Link} to="/annotate" size="sm">

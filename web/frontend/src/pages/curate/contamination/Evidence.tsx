@@ -3,6 +3,7 @@ import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
+import { figure } from "../../../format/figure";
 import { t, textKey } from "../../../i18n";
 import { Clip } from "../shared/Clip";
 import { Loaded } from "../shared/Loaded";
@@ -54,7 +55,7 @@ function OverlapCard({ one, check, benchmark }: { one: Overlap; check: Schemas["
       : one.tier === "containment"
         ? t("holds {{round}} % of the {{part}}, from {{unit}} {{position}} on", { round: Math.round(100 * one.score), part: t(PARTS[one.part] ?? one.part), unit: t(UNITS[check.unit]?.[0] ?? check.unit), position: one.position })
         : one.tier === "embedding"
-          ? t("an embedding of similarity {{score}}", { score: one.score.toFixed(2) })
+          ? t("an embedding of similarity {{score}}", { score: figure(one.score, 2) })
           : t("{{runs}} of {{ngram}} {{units}} in common, the first from {{unit}} {{position}} on", {
               runs: t("{{count}} runs", { count: one.ngrams }),
               ngram: check.ngram,

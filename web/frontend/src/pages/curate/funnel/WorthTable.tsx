@@ -3,13 +3,21 @@ import { Trans } from "react-i18next";
 
 import type { Schemas } from "../../../api/client";
 import { Wide } from "../../../components/Wide";
-import { t } from "../../../i18n";
+import { figure } from "../../../format/figure";
+import { t, textKey } from "../../../i18n";
 import { KindBadge } from "../quality/KindBadge";
 import { ShareBar } from "../shared/ShareBar";
 
 type SourceWorth = Schemas["SourceWorth"];
 
 const COLOURS: Record<SourceWorth["worth"], string> = { sound: "teal", adversarial: "red", chance: "yellow", unmeasured: "gray" };
+
+const NAMES: Record<SourceWorth["worth"], string> = {
+  sound: textKey("sound"),
+  adversarial: textKey("adversarial"),
+  chance: textKey("chance"),
+  unmeasured: textKey("unmeasured"),
+};
 
 /** What each source's, judge's and person's labels are worth on gold, and what they then weigh. */
 export function WorthTable({ worth }: { worth: SourceWorth[] }) {
@@ -36,10 +44,10 @@ export function WorthTable({ worth }: { worth: SourceWorth[] }) {
                 </Table.Th>
                 <Table.Td>
                   <Badge size="xs" radius="sm" variant="light" color={COLOURS[one.worth]}>
-                    {one.worth}
+                    {t(NAMES[one.worth])}
                   </Badge>
                 </Table.Td>
-                <Table.Td className="curate-number">{one.weight.toFixed(2)}</Table.Td>
+                <Table.Td className="curate-number">{figure(one.weight, 2)}</Table.Td>
                 <Table.Td>
                   <ShareBar share={one.right} reference={0.5} fault="below" />
                 </Table.Td>

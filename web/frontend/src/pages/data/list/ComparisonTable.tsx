@@ -100,7 +100,7 @@ export function ComparisonTable({ rows, pages, paused }: Props) {
       >
         <div role="rowgroup" className="comparisons-top">
           <div role="row" aria-rowindex={1} className="comparisons-row comparisons-head">
-            {[t("Prompt"), "Response A", "Response B", t("Pool"), t("Source"), t("Opinions")].map((title) => (
+            {[t("Prompt"), t("Response A"), t("Response B"), t("Pool"), t("Source"), t("Opinions")].map((title) => (
               <div role="columnheader" key={title}>
                 {title}
               </div>
