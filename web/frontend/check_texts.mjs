@@ -27,7 +27,7 @@ const words = (text) => text.match(/\p{L}[\p{L}'’-]*/gu) ?? [];
 /** Whether a string in the sources is something that people read: two words, or one with a capital. */
 function isText(text) {
   const bare = text.trim();
-  if (NAMES.test(bare) || /^[/.#@]|^assay |^https?:|var\(--|^\d+(px|em|rem|%)|calc\(|^[\w-]+\/[\w.+-]+(;|$)/.test(bare)) return false;
+  if (NAMES.test(bare) || /^[/.#@]|^assay |^use[A-Z]|^https?:|var\(--|^\d+(px|em|rem|%)|calc\(|^[\w-]+\/[\w.+-]+(;|$)/.test(bare)) return false;
   return /^\p{Lu}[\p{Ll}’'-]+( \p{Lu})?[.:…]?$/u.test(bare) || /\p{L}{2,}(['’]\p{L})?[,;:.)]*\s+[(]?\p{L}{2,}/u.test(bare) || /^\d+ \p{L}{3,}/u.test(bare);
 }
 
@@ -103,7 +103,7 @@ function textsOf(path) {
       return;
     }
     if (ts.isJsxText(node)) {
-      if (words(node.text).some((word) => word.length > 1 && !NAMES.test(word))) loose.push({ text: node.text.trim().replace(/\s+/g, " "), line: line(node) });
+      if (words(node.text).some((word) => !/^\p{Lu}+$/u.test(word) && word.length > 1 && !NAMES.test(word))) loose.push({ text: node.text.trim().replace(/\s+/g, " "), line: line(node) });
       return;
     }
     if ((ts.isJsxAttribute(node) || ts.isPropertyAssignment(node)) && CODE_PLACES.has(nameOf(node.name))) return;

@@ -1,5 +1,6 @@
 import createClient, { type Middleware } from "openapi-fetch";
 
+import { t } from "../i18n";
 import { Problem, problemOf } from "./problems";
 import type { components, paths } from "./schema";
 
@@ -22,7 +23,7 @@ const guard: Middleware = {
     return response;
   },
   onError({ error }) {
-    return error instanceof Problem ? error : new Problem(0, "unreachable", "the server cannot be reached");
+    return error instanceof Problem ? error : new Problem(0, "unreachable", t("the server cannot be reached"));
   },
 };
 
@@ -36,6 +37,6 @@ api.use(guard);
 /** The body of a reply that has one. */
 export async function body<T>(reply: Promise<{ data?: T }>): Promise<T> {
   const { data } = await reply;
-  if (data === undefined) throw new Problem(0, "empty", "the server's reply was empty");
+  if (data === undefined) throw new Problem(0, "empty", t("the server's reply was empty"));
   return data;
 }

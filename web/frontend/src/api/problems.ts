@@ -1,3 +1,4 @@
+import { t } from "../i18n";
 import { inLanguage } from "./serverMessages";
 
 /** An error reply of the server (RFC 9457), or a server that cannot be reached. */
@@ -26,6 +27,6 @@ export async function problemOf(response: Response): Promise<Problem> {
     const body = (await response.json()) as { code?: string; detail?: string };
     return new Problem(response.status, body.code ?? "error", inLanguage(body.detail ?? response.statusText), after);
   } catch {
-    return new Problem(response.status, "error", response.statusText || `status ${response.status}`, after);
+    return new Problem(response.status, "error", response.statusText || t("status {{status}}", { status: response.status }), after);
   }
 }
