@@ -257,6 +257,13 @@ class SampleReply(BaseModel):
     episode: EpisodeReply | None
 
 
+class StepBounds(BaseModel):
+    """The range of steps with rollouts."""
+
+    first: int
+    last: int
+
+
 class PromptSamples(BaseModel):
     """A prompt and what was answered to it at each place; nothing where it was not asked there."""
 
@@ -269,7 +276,7 @@ class SamplesSideBySide(BaseModel):
     Prompts that most places have come first; `total` of them."""
 
     steps: list[int | None]
-    bounds: list[tuple[int, int] | None]
+    bounds: list[StepBounds | None]
     prompts: list[PromptSamples]
     total: int
 

@@ -25,6 +25,7 @@ from assay_web.runs.replies import (
     RunTable,
     SampleReply,
     SamplesSideBySide,
+    StepBounds,
 )
 
 MOST = 4000  #: rollouts of a step that are read
@@ -149,7 +150,8 @@ def side_by_side(
         samples = [[_sample(row) for row in answered] for answered in part]
         prompt = next(one for answered in samples for one in answered).prompt
         prompts.append(PromptSamples(prompt=prompt, samples=samples))
-    return SamplesSideBySide(steps=steps, bounds=bounds, prompts=prompts, total=len(chosen))
+    ranges = [None if bound is None else StepBounds(first=bound[0], last=bound[1]) for bound in bounds]
+    return SamplesSideBySide(steps=steps, bounds=ranges, prompts=prompts, total=len(chosen))
 
 
 def _prompt_text(part: Sequence[Sequence[Mapping[str, Any]]]) -> str:

@@ -36,13 +36,15 @@ CREATE INDEX alerts_by_time ON alerts (at);
             return [_rule(row) for row in db.execute("SELECT * FROM rules WHERE deleted = 0 ORDER BY id")]
 
     def add(self, rule: NewAlertRule, by: str) -> AlertRule:
-        """Raises BadInputError for a rule that says nothing, and for too many."""
+        """Raises BadInputError for a rule that says nothing or is there, and for too many."""
         if rule.condition in ("above", "below") and (rule.metric is None or rule.value is None):
             raise BadInputError("name a metric and a value", field="metric" if rule.metric is None else "value")
         with self.writing() as db:
-            (count,) = db.execute("SELECT count(*) FROM rules WHERE deleted = 0").fetchone()
-            if count >= MOST_RULES:
-                raise BadInputError(f"there are {count} rules: delete one first")
+            rows = db.execute("SELECT * FROM rules WHERE deleted = 0").fetchall()
+            if any(row["rule"] == rule.model_dump_json() for row in rows):
+                raise BadInputError("there is such a rule already")
+            if len(rows) >= MOST_RULES:
+                raise BadInputError(f"there are {len(rows)} rules: delete one first")
             now = time.time()
             number = db.execute(
                 "INSERT INTO rules (rule, by, created) VALUES (?, ?, ?)", (rule.model_dump_json(), by, now)

@@ -7754,10 +7754,7 @@ export interface components {
          */
         SamplesSideBySide: {
             /** Bounds */
-            bounds: ([
-                number,
-                number
-            ] | null)[];
+            bounds: (components["schemas"]["StepBounds"] | null)[];
             /** Prompts */
             prompts: components["schemas"]["PromptSamples"][];
             /** Steps */
@@ -8243,6 +8240,16 @@ export interface components {
              * @enum {string}
              */
             worth: "sound" | "adversarial" | "chance" | "unmeasured";
+        };
+        /**
+         * StepBounds
+         * @description The range of steps with rollouts.
+         */
+        StepBounds: {
+            /** First */
+            first: number;
+            /** Last */
+            last: number;
         };
         /**
          * StepDone

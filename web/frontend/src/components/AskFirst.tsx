@@ -14,6 +14,7 @@ export function AskFirst({
   error,
   onAct,
   onClose,
+  refused = false,
   children,
 }: {
   opened: boolean;
@@ -24,6 +25,8 @@ export function AskFirst({
   error: unknown;
   onAct: () => void;
   onClose: () => void;
+  /** It cannot be done: the text says why, and the act is not offered. */
+  refused?: boolean;
   children: ReactNode;
 }) {
   return (
@@ -37,9 +40,11 @@ export function AskFirst({
           <Button variant="default" onClick={onClose} data-autofocus>
             {keep}
           </Button>
-          <Button color="red.9" c="white" loading={pending} onClick={onAct}>
-            {act}
-          </Button>
+          {!refused && (
+            <Button color="red.9" c="white" loading={pending} onClick={onAct}>
+              {act}
+            </Button>
+          )}
         </Group>
       </Stack>
     </Modal>

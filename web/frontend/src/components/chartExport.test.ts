@@ -46,12 +46,13 @@ it("draws what is seen: a part of it, logarithmic axes", () => {
 it("has round ticks within the axis", () => {
   expect(ticks(0, 1, false, 5)).toEqual([0, 0.2, 0.4, expect.closeTo(0.6), 0.8, 1]);
   expect(ticks(3, 4200, true)).toEqual([10, 100, 1000]);
+  expect(ticks(0.66, 0.69, true)).toEqual([0.66, 0.665, 0.67, 0.675, 0.68, 0.685, 0.69].map((tick) => expect.closeTo(tick)));
   expect(ticks(0.3, 7, true)).toEqual([0.5, 1, 2, 5]);
   expect(ticks(1e-12, 1e12, true, 5)).toHaveLength(5);
 });
 
 it("leaves out what a logarithmic axis has no place for", () => {
   const series = [{ name: "s", x: [0, 1, 2], y: [5, 0, 2], low: [1, -1, 1], high: [6, 1, 3] }];
-  expect(positive(series, { logX: true, logY: true })).toEqual([{ name: "s", x: [1, 2], y: [null, 2], low: [null, 1], high: [1, 3] }]);
+  expect(positive(series, { logX: true, logY: true })).toEqual([{ name: "s", x: [1, 2], y: [null, 2], low: [1, 1], high: [1, 3] }]);
   expect(positive(series, {})).toBe(series);
 });

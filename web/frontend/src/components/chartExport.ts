@@ -104,7 +104,6 @@ function text(x: number, y: number, content: string, anchor = "start"): string {
 }
 
 function escaped(content: string): string {
-  // eslint-disable-next-line no-control-regex -- XML has no place for them
   return content.replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f]/g, "").replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll('"', "&quot;");
 }
 

@@ -10,7 +10,7 @@ export interface ChartView {
 /** Without what a logarithmic axis has no place for: zero and below. */
 export function positive(series: ChartSeries[], { logX = false, logY = false }: ChartView): ChartSeries[] {
   if (!logX && !logY) return series;
-  const above = (values: (number | null)[]) => (logY ? values.map((value) => (value !== null && value > 0 ? value : null)) : values);
+  const above = (values: (number | null)[], floor: number | null = null) => (logY ? values.map((value) => (value === null || value > 0 ? value : floor)) : values);
   return series.map((one) => {
     const first = logX ? one.x.findIndex((x) => x > 0) : 0;
     const from = first < 0 ? one.x.length : first;
@@ -19,9 +19,15 @@ export function positive(series: ChartSeries[], { logX = false, logY = false }: 
       ...one,
       x: cut(one.x),
       y: above(cut(one.y)),
-      ...(one.low === undefined || one.high === undefined ? {} : { low: above(cut(one.low)), high: above(cut(one.high)) }),
+      ...(one.low === undefined || one.high === undefined ? {} : { low: above(cut(one.low), least(one)), high: above(cut(one.high)) }),
     };
   });
+}
+
+/** A band that goes below zero is drawn down to the least value that has a place. */
+function least({ y, low = [] }: ChartSeries): number | null {
+  const values = [...y, ...low].filter((value): value is number => value !== null && value > 0);
+  return values.length === 0 ? null : values.reduce((a, b) => Math.min(a, b));
 }
 
 /** Round numbers of an axis, within its ends; of a logarithmic one powers of ten, with 2 and 5 between few. */
@@ -33,7 +39,8 @@ export function ticks(low: number, high: number, log: boolean, most = 7): number
     const skip = Math.ceil((last - first) / most) || 1;
     const found: number[] = [];
     for (let power = first; power <= last; power += skip) for (const factor of factors) found.push(factor * 10 ** power);
-    return found.filter((tick) => tick >= low * (1 - 1e-9) && tick <= high * (1 + 1e-9));
+    const within = found.filter((tick) => tick >= low * (1 - 1e-9) && tick <= high * (1 + 1e-9));
+    return within.length > 1 ? within : ticks(low, high, false, most); // all of one size
   }
   const rough = (high - low) / most;
   const power = 10 ** Math.floor(Math.log10(rough));

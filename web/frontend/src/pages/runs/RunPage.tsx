@@ -5,20 +5,27 @@ import { Link, useLocation, useNavigate, useParams } from "react-router";
 
 import { api, body, type Schemas } from "../../api/client";
 import { Problem } from "../../api/problems";
+import { useAllows } from "../../api/session";
 import { Empty, Failure, Waiting } from "../../components/States";
 import { duration } from "../../format/duration";
 import { moment } from "../../format/moment";
+import { t } from "../../i18n";
 import { Command } from "./Command";
 import { useRunCurves } from "./curves";
 import { goesOn, title } from "./format";
+import { RunNote } from "./NoteRuns";
+import { RunActions, TrackedRuns } from "./RunActions";
+import { AlertsOfRun } from "./RunAlerts";
+import { RunConsole } from "./RunConsole";
 import { RunCurves } from "./RunCurves";
 import { RunLinks } from "./RunLinks";
 import { RunLoop } from "./RunLoop";
+import { RunResources } from "./RunResources";
+import { RunMarks } from "./RunRows";
 import { RunSamples } from "./RunSamples";
 import { RunSettings } from "./RunSettings";
 import { RunStatus } from "./RunStatus";
 import { RunTables } from "./RunTables";
-import { StopRun } from "./StopRun";
 
 type Detail = Schemas["RunDetail"];
 
@@ -42,6 +49,8 @@ export function RunPage() {
   return (
     <Stack gap="sm">
       <Header detail={detail.data} />
+      <About detail={detail.data} />
+      <AlertsOfRun run={id} />
       <Notices detail={detail.data} />
       <RunTabs
         detail={detail.data}
@@ -84,13 +93,24 @@ function Header({ detail }: { detail: Detail }) {
             {title(run)}
           </Title>
           <RunStatus status={run.status} warnings={run.warnings} />
+          <RunMarks run={run} />
           <Text size="sm" className="dim">
             {[run.kind, `started ${moment(run.started)}`, run.seconds === null ? "" : duration(run.seconds)].filter(Boolean).join(", ")}
           </Text>
         </Group>
-        <StopRun detail={detail} />
+        <RunActions detail={detail} />
       </Group>
     </>
+  );
+}
+
+/** What people wrote, and where else the run is. */
+function About({ detail }: { detail: Detail }) {
+  return (
+    <Group gap="4px 16px">
+      <RunNote key={detail.run.id} run={detail.run} allowed={useAllows("curate")} />
+      <TrackedRuns trackers={detail.trackers} />
+    </Group>
   );
 }
 
@@ -161,7 +181,7 @@ function NoSamples() {
   );
 }
 
-const TABS = ["curves", "loop", "measures", "samples", "settings", "lineage"] as const;
+const TABS = ["curves", "loop", "measures", "samples", "console", "resources", "settings", "lineage"] as const;
 
 function RunTabs({ detail, curves, loop }: { detail: Detail; curves: React.ReactNode; loop: React.ReactNode }) {
   const { run } = detail;
@@ -177,6 +197,8 @@ function RunTabs({ detail, curves, loop }: { detail: Detail; curves: React.React
         {detail.loop && <Tabs.Tab value="loop">Online loop</Tabs.Tab>}
         {measured && <Tabs.Tab value="measures">Measures</Tabs.Tab>}
         {detail.samples && <Tabs.Tab value="samples">Samples</Tabs.Tab>}
+        {(detail.console || goesOn(run.status)) && <Tabs.Tab value="console">{t("Console")}</Tabs.Tab>}
+        {detail.resources && <Tabs.Tab value="resources">{t("Machine")}</Tabs.Tab>}
         <Tabs.Tab value="settings">Settings</Tabs.Tab>
         <Tabs.Tab value="lineage">Lineage</Tabs.Tab>
       </Tabs.List>
@@ -190,6 +212,12 @@ function RunTabs({ detail, curves, loop }: { detail: Detail; curves: React.React
       </Tabs.Panel>
       <Tabs.Panel value="samples">
         <RunSamples id={run.id} running={goesOn(run.status)} />
+      </Tabs.Panel>
+      <Tabs.Panel value="console">
+        <RunConsole id={run.id} running={goesOn(run.status)} />
+      </Tabs.Panel>
+      <Tabs.Panel value="resources">
+        <RunResources id={run.id} running={goesOn(run.status)} />
       </Tabs.Panel>
       <Tabs.Panel value="settings">
         <RunSettings detail={detail} />
