@@ -65,7 +65,7 @@ export function ChartFigure({
 
 /** A row for each of the table's, with the texts of its cells. */
 function tableCsv(figure: HTMLElement): string {
-  return csvText([...figure.querySelectorAll("tr")].map((row) => [...row.querySelectorAll("th, td")].map((cell) => cell.textContent?.trim() ?? "")));
+  return csvText([...figure.querySelectorAll("tr")].map((row) => [...row.children].map((cell) => cell.textContent?.trim() ?? "")));
 }
 
 function pictureOf(figure: HTMLElement, title: string): string | null {

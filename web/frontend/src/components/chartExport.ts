@@ -96,7 +96,14 @@ export function chartSvg(chart: DrawnChart, scheme: Scheme): string {
   }
   const height = top + 20;
   const heading = `<text x="${PLOT.left}" y="30" font-size="17" font-weight="600">${escaped(title)}${unit === "" ? "" : `<tspan font-size="13" font-weight="400">, ${escaped(unit)}</tspan>`}</text>`;
-  return `<svg xmlns="http://www.w3.org/2000/svg" width="${WIDTH}" height="${height}" viewBox="0 0 ${WIDTH} ${height}" font-family="Inter, 'Inter Variable', Helvetica, Arial, sans-serif" font-size="13" fill="${lines.text}"><title>${escaped(title)}</title><rect width="100%" height="100%" fill="${lines.paper}"/>${heading}${parts.join("")}</svg>\n`;
+  return picture({ width: WIDTH, height, ink: lines.text, paper: lines.paper, title }, heading + parts.join(""));
+}
+
+/** An SVG file of the parts. */
+function picture({ width, height, ink, paper, title }: { width: number; height: number; ink: string; paper: string; title: string }, parts: string): string {
+  const look = { fontFamily: "Inter, 'Inter Variable', Helvetica, Arial, sans-serif" };
+  const root = [`xmlns="http://www.w3.org/2000/svg"`, `width="${width}"`, `height="${height}"`, `viewBox="0 0 ${width} ${height}"`, `font-family="${look.fontFamily}"`, `font-size="13"`, `fill="${ink}"`];
+  return `<svg ${root.join(" ")}><title>${escaped(title)}</title><rect width="100%" height="100%" fill="${paper}"/>${parts}</svg>\n`;
 }
 
 function text(x: number, y: number, content: string, anchor = "start"): string {
@@ -145,7 +152,8 @@ export function drawnSvg(drawn: SVGSVGElement, title: string, legend: { name: st
     return key;
   });
   const [wide, high] = [Math.max(width, left) + 2 * PADDING, height + (keys.length > 0 ? 80 : 56)];
-  return `<svg xmlns="http://www.w3.org/2000/svg" width="${wide}" height="${high}" viewBox="0 0 ${wide} ${high}" font-family="Inter, Helvetica, Arial, sans-serif" font-size="13" fill="${look.color}"><title>${escaped(title)}</title><rect width="100%" height="100%" fill="${paper}"/><text x="${PADDING}" y="28" font-size="16" font-weight="600">${escaped(title)}</text>${new XMLSerializer().serializeToString(copy)}${keys.join("")}</svg>\n`;
+  const heading = `<text x="${PADDING}" y="28" font-size="16" font-weight="600">${escaped(title)}</text>`;
+  return picture({ width: wide, height: high, ink: look.color, paper, title }, heading + new XMLSerializer().serializeToString(copy) + keys.join(""));
 }
 
 /** The picture with twice as many pixels. */
@@ -156,7 +164,7 @@ export async function pngOf(svg: string): Promise<Blob> {
   const canvas = document.createElement("canvas");
   [canvas.width, canvas.height] = [2 * image.naturalWidth, 2 * image.naturalHeight];
   canvas.getContext("2d")!.drawImage(image, 0, 0, canvas.width, canvas.height);
-  return new Promise((resolve, reject) => canvas.toBlob((blob) => (blob === null ? reject(new Error(t("the browser could not draw it"))) : resolve(blob)), "image/png"));
+  return new Promise((resolve, reject) => canvas.toBlob((blob) => (blob === null ? reject(new Error("toBlob")) : resolve(blob)), "image/png"));
 }
 
 /** Hand a file to the person. */

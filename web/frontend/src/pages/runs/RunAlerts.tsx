@@ -109,7 +109,7 @@ function OneAlert({ alert, named = false }: { alert: RunAlert; named?: boolean }
 
 export function alertText(alert: RunAlert): string {
   const { metric, step } = alert;
-  const values = { metric, value: formatNumber(alert.value), reading: formatNumber(alert.reading), step, count: alert.steps };
+  const values = { metric, value: formatNumber(alert.value), reading: formatNumber(alert.reading), step };
   switch (alert.condition) {
     case "not_finite":
       return t("{{metric}} is not a number at step {{step}}", values);
@@ -125,14 +125,14 @@ export function alertText(alert: RunAlert): string {
 }
 
 function ruleText(rule: Rule): string {
-  const values = { metric: rule.metric, value: formatNumber(rule.value), count: rule.steps };
+  const values = { metric: rule.metric, value: formatNumber(rule.value), rows: rule.steps };
   switch (rule.condition) {
     case "not_finite":
       return rule.metric === null ? t("Any number is not finite") : t("{{metric}} is not finite", values);
     case "above":
-      return t("{{metric}} is above {{value}} for {{count}} rows in a row", values);
+      return rule.steps === 1 ? t("{{metric}} is above {{value}}", values) : t("{{metric}} is above {{value}} for {{rows}} rows in a row", values);
     case "below":
-      return t("{{metric}} is below {{value}} for {{count}} rows in a row", values);
+      return rule.steps === 1 ? t("{{metric}} is below {{value}}", values) : t("{{metric}} is below {{value}} for {{rows}} rows in a row", values);
     case "stalled":
       return t("No progress for {{minutes}} minutes", { minutes: rule.minutes });
     case "failed":
@@ -238,7 +238,7 @@ function NewRule() {
           data={Object.entries(conditions).map(([name, label]) => ({ value: name, label }))}
         />
         {(ofMetric || condition === "not_finite") && (
-          <TextInput label={t("Metric")} w={200} placeholder={condition === "not_finite" ? t("any") : "loss, eval/accuracy"} value={metric} onChange={(event) => setMetric(event.currentTarget.value)} />
+          <TextInput label={t("Metric")} w={200} placeholder={t("any of metrics.jsonl")} value={metric} onChange={(event) => setMetric(event.currentTarget.value)} />
         )}
         {ofMetric && <NumberInput label={t("Value")} w={110} value={value} onChange={setValue} />}
         {ofMetric && <NumberInput label={t("Rows in a row")} w={120} min={1} value={steps} onChange={setSteps} />}

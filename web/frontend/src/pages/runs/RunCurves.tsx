@@ -5,14 +5,14 @@ import { memo, useMemo } from "react";
 import { formatNumber } from "../../components/chartData";
 import { LiveChart } from "../../components/LiveChart";
 import { Empty, Failure, Waiting } from "../../components/States";
-import { t } from "../../i18n";
+import { t, textKey } from "../../i18n";
 import { Command } from "./Command";
 import { placeOfStep, referenceOf, seriesOf, type Chart, type Curves } from "./curves";
 import { axisLabel, CurveControls, useCurveView, type CurveView } from "./curveView";
 import { goesOn, type RunRow } from "./format";
 
 /** The section that has a tab of its own. */
-export const LOOP = "Online loop";
+export const LOOP = textKey("Online loop");
 const PLAIN: CurveView = { smoothing: 1, axis: "step", logX: false, logY: false, zoom: null };
 
 /** The curves of a run in sections, and its newest figures above them. */

@@ -171,7 +171,7 @@ function SearchHelp() {
     ["config.learning_rate<1e-4", t("a setting: <, <=, >, >=, =, !=, ~ (contains)")],
     ["metrics.accuracy>=0.8", t("a figure, the same way")],
     ["tag:best", t("with this tag; tags with spaces in quotes")],
-    ["kind:rl status:failed", t("all of the conditions must hold")],
+    ["status:failed", t("runs that failed; all that is typed must hold")],
   ];
   return (
     <HoverCard width={420} position="bottom-start" withinPortal>

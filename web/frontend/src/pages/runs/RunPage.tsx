@@ -65,12 +65,11 @@ function Missing({ id, error }: { id: string; error: unknown }) {
   const unknown = error instanceof Problem && (error.status === 404 || error.status === 422);
   if (!unknown) return <Failure error={error} />;
   return (
-    <Empty title="There is no such run">
-      This workspace has no {id}. All its runs are in{" "}
+    <Empty title={t("There is no such run")}>
+      {t("This workspace has no {{id}}.", { id })}{" "}
       <Anchor component={Link} to="/runs" size="sm">
-        the list
+        {t("The list of runs")}
       </Anchor>
-      .
     </Empty>
   );
 }
@@ -81,7 +80,7 @@ function Header({ detail }: { detail: Detail }) {
     <>
       <Breadcrumbs>
         <Anchor component={Link} to="/runs" size="sm">
-          Runs
+          {t("Runs")}
         </Anchor>
         <Text size="sm" className="dim" ff="monospace" style={{ overflowWrap: "anywhere" }}>
           {run.id}
@@ -95,7 +94,7 @@ function Header({ detail }: { detail: Detail }) {
           <RunStatus status={run.status} warnings={run.warnings} />
           <RunMarks run={run} />
           <Text size="sm" className="dim">
-            {[run.kind, `started ${moment(run.started)}`, run.seconds === null ? "" : duration(run.seconds)].filter(Boolean).join(", ")}
+            {[run.kind, t("started {{when}}", { when: moment(run.started) }), run.seconds === null ? "" : duration(run.seconds)].filter(Boolean).join(", ")}
           </Text>
         </Group>
         <RunActions detail={detail} />
@@ -119,7 +118,7 @@ function Notices({ detail }: { detail: Detail }) {
   return (
     <>
       {run.warnings.length > 0 && (
-        <Alert color="orange" title="Its figures need care" role="status">
+        <Alert color="orange" title={t("Its figures need care")} role="status">
           {run.warnings.map((warning) => (
             <Text key={warning} size="sm">
               {warning}
@@ -128,12 +127,13 @@ function Notices({ detail }: { detail: Detail }) {
         </Alert>
       )}
       {run.status === "ending" && (
-        <Alert color="gray" title="Ending" role="status">
-          {stop === null ? "Its end was asked for." : `${stop.by} asked for its end at ${moment(stop.at)}.`} It finishes its step, saves its checkpoint and ends.
+        <Alert color="gray" title={t("Ending")} role="status">
+          {stop === null ? t("Its end was asked for.") : t("{{name}} asked for its end at {{when}}.", { name: stop.by, when: moment(stop.at) })}{" "}
+          {t("It finishes its step, saves its checkpoint and ends.")}
         </Alert>
       )}
       {run.status === "failed" && (
-        <Alert color="red" title="It failed" role="alert">
+        <Alert color="red" title={t("It failed")} role="alert">
           <Text size="sm" ff="monospace" style={{ whiteSpace: "pre-wrap", overflowWrap: "anywhere" }}>
             {run.error}
           </Text>
@@ -141,12 +141,12 @@ function Notices({ detail }: { detail: Detail }) {
         </Alert>
       )}
       {run.status === "interrupted" && (
-        <Alert color="yellow" title="It was ended before its time" role="status">
-          {run.error === "process gone" && "Its process is gone without a word: killed, or the machine was. "}
-          {stop !== null && `${stop.by} asked for its end at ${moment(stop.at)}. `}
+        <Alert color="yellow" title={t("It was ended before its time")} role="status">
+          {run.error === "process gone" && `${t("Its process is gone without a word: killed, or the machine was.")} `}
+          {stop !== null && `${t("{{name}} asked for its end at {{when}}.", { name: stop.by, when: moment(stop.at) })} `}
           {detail.resumed_in.length > 0 && (
             <>
-              It is resumed in{" "}
+              {t("It is resumed in")}{" "}
               {detail.resumed_in.map((id) => (
                 <Anchor key={id} component={Link} to={`/runs/${id}`} size="sm" ff="monospace" mr={6}>
                   {id}
@@ -155,7 +155,7 @@ function Notices({ detail }: { detail: Detail }) {
             </>
           )}
           {detail.resume_command !== null && detail.resumed_in.length === 0 && <GoOn line={detail.resume_command} />}
-          {detail.resume_command === null && detail.resumed_in.length === 0 && "Nothing was saved to resume from."}
+          {detail.resume_command === null && detail.resumed_in.length === 0 && t("Nothing was saved to resume from.")}
         </Alert>
       )}
     </>
@@ -165,7 +165,7 @@ function Notices({ detail }: { detail: Detail }) {
 function GoOn({ line }: { line: string }) {
   return (
     <Group gap={6} mt={4}>
-      <Text size="sm">Resume with</Text>
+      <Text size="sm">{t("Resume with")}</Text>
       <Command line={line} />
     </Group>
   );
@@ -175,8 +175,7 @@ function GoOn({ line }: { line: string }) {
 function NoSamples() {
   return (
     <Text size="xs" className="dim" mt="sm">
-      Samples by step are of runs that write responses: policies and judges under reinforcement. A reward model reads pairs and writes none. With
-      --eval-data, its rewards of each held-out row are in items.jsonl of the run&apos;s folder when it has ended.
+      {t("Samples by step are of runs that write responses: policies and judges under reinforcement. A reward model reads pairs and writes none. With --eval-data, its rewards of each held-out row are in items.jsonl of the run's folder when it has ended.")}
     </Text>
   );
 }
@@ -193,14 +192,14 @@ function RunTabs({ detail, curves, loop }: { detail: Detail; curves: React.React
   return (
     <Tabs value={current} onChange={(tab) => void navigate(tab === "curves" ? `/runs/${run.id}` : `/runs/${run.id}/${tab}`)} keepMounted={false}>
       <Tabs.List mb="sm">
-        {has && <Tabs.Tab value="curves">Curves</Tabs.Tab>}
-        {detail.loop && <Tabs.Tab value="loop">Online loop</Tabs.Tab>}
-        {measured && <Tabs.Tab value="measures">Measures</Tabs.Tab>}
-        {detail.samples && <Tabs.Tab value="samples">Samples</Tabs.Tab>}
+        {has && <Tabs.Tab value="curves">{t("Curves")}</Tabs.Tab>}
+        {detail.loop && <Tabs.Tab value="loop">{t("Online loop")}</Tabs.Tab>}
+        {measured && <Tabs.Tab value="measures">{t("Measures")}</Tabs.Tab>}
+        {detail.samples && <Tabs.Tab value="samples">{t("Samples")}</Tabs.Tab>}
         {(detail.console || goesOn(run.status)) && <Tabs.Tab value="console">{t("Console")}</Tabs.Tab>}
         {detail.resources && <Tabs.Tab value="resources">{t("Machine")}</Tabs.Tab>}
-        <Tabs.Tab value="settings">Settings</Tabs.Tab>
-        <Tabs.Tab value="lineage">Lineage</Tabs.Tab>
+        <Tabs.Tab value="settings">{t("Settings")}</Tabs.Tab>
+        <Tabs.Tab value="lineage">{t("Lineage")}</Tabs.Tab>
       </Tabs.List>
       <Tabs.Panel value="curves">
         {curves}

@@ -26,7 +26,7 @@ export function RunResources({ id, running }: { id: string; running: boolean }) 
       {error !== null && <Failure error={error} />}
       <SimpleGrid cols={{ base: 1, md: 2, xl: 3 }} spacing="sm" verticalSpacing="sm">
         {charts.map((chart) => (
-          <LiveChart key={chart.title} {...chart} xLabel={t("minutes")} together={`${id} resources`} />
+          <LiveChart key={chart.title} {...chart} xLabel={t("minutes")} together={`${id}/resources`} />
         ))}
       </SimpleGrid>
       <Text size="xs" className="dim">
