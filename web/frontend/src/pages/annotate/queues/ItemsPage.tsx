@@ -62,7 +62,7 @@ export function ItemsPage() {
           <ItemTable queue={queue} rows={data.rows} chosen={chosen} choose={setChosen} />
           <Group justify="space-between">
             <Text size="sm" className="dim">
-              {t("{{from}} to {{to}} of {{count}} items", { from: start + 1, to: start + data.rows.length, count: data.total })}
+              {t("Items {{from}} to {{to}} of {{total}}", { from: start + 1, to: start + data.rows.length, total: data.total })}
             </Text>
             <Group gap="xs">
               <Button variant="default" disabled={start === 0} onClick={() => set("start", String(Math.max(0, start - PAGE)))}>

@@ -70,7 +70,7 @@ export function PayPage() {
           ]}
         />
         <Button component="a" href={`/api/pay.csv?${address.toString()}`} download variant="default" disabled={data === undefined || data.rows.length === 0}>
-          CSV
+          {t("CSV file")}
         </Button>
       </Group>
       {data === undefined ? (

@@ -97,7 +97,7 @@ function AgreementTable({ report }: { report: Schemas["AgreementReport"] }) {
         <Table>
           <Table.Thead>
             <Table.Tr>
-              {["t(", ")Itemst(", ")Labelst(", ")Percentt(", ")Cohen's kappat(", ")Fleiss' kappat(", ")Krippendorff's alpha"].map((name) => (
+              {["", t("Items"), t("Labels"), t("Percent"), t("Cohen's kappa"), t("Fleiss' kappa"), t("Krippendorff's alpha")].map((name) => (
                 <Table.Th key={name}>{name}</Table.Th>
               ))}
             </Table.Tr>
@@ -136,7 +136,7 @@ function LabelAgreement({ labels }: { labels: Schemas["LabelAgreement"][] }) {
         <Table>
           <Table.Thead>
             <Table.Tr>
-              {["t(", ")Labelst(", ")Asked of two people or moret(", ")Percentt(", ")Krippendorff's alpha"].map((name) => (
+              {["", t("Labels"), t("Asked of two people or more"), t("Percent"), t("Krippendorff's alpha")].map((name) => (
                 <Table.Th key={name}>{name}</Table.Th>
               ))}
             </Table.Tr>
@@ -199,7 +199,7 @@ function Principles({ principles }: { principles: Schemas["PrincipleAgreement"][
 function share(part: number, total: number, interval: Schemas["Interval"] | null | undefined): string {
   if (total === 0) return NONE;
   const range = interval == null ? "" : ` (${t("{{low}} to {{high}} %", { low: Math.round(100 * interval.low), high: Math.round(100 * interval.high) })})`;
-  return `${t("{{right}} of {{count}}", { right: part, count: total })}${range}`;
+  return `${t("{{right}} of {{total}}", { right: part, total })}${range}`;
 }
 
 function estimate(of: Schemas["CoefficientEstimate"], as = (value: number) => value.toFixed(3)): string {

@@ -78,7 +78,7 @@ export function QueueRow({ queue }: { queue: Queue }) {
           <Text size="sm" className="dim">
             {queue.counts === null
               ? shareInWords(queue.share)
-              : `${t("{{done}} of {{count}} done", { done: queue.counts.done, count: queue.counts.items })}, ${t("{{count}} votes", { count: queue.counts.votes })}`}
+              : `${t("{{done}} of {{total}} done", { done: queue.counts.done, total: queue.counts.items })}, ${t("{{count}} votes", { count: queue.counts.votes })}`}
           </Text>
         </Box>
         <Text size="sm" className="dim" w={150}>

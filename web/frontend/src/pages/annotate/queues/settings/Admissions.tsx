@@ -46,7 +46,7 @@ export function Admissions({ queue, settings: { options, admissions, checks } }:
             {number("qualify_checks", t("Items asked first"), checks)}
             {number("qualify_share", t("Of them right, at least"), 100, true)}
             {number("gate_checks", t("Later, after so many checks"), 1000)}
-            {number("gate_share", t("Of them right, at least "), 100, true)}
+            {number("gate_share", t("Right of these, at least"), 100, true)}
           </Group>
           <Text size="sm" className="dim">
             {t("The queue has {{count}} items with a known answer. 0: no such rule. The later rule is looked at after whole blocks of items, so that nobody can tell which one was a check; who falls below it gets no more items until somebody admits them.", { count: checks })}
@@ -77,7 +77,7 @@ export function Admissions({ queue, settings: { options, admissions, checks } }:
                       {stateInWords(state)}
                     </Badge>
                   </Table.Td>
-                  <Table.Td>{t("{{right}} of {{count}}", { right, count: asked })}</Table.Td>
+                  <Table.Td>{t("{{right}} of {{total}}", { right, total: asked })}</Table.Td>
                   <Table.Td>{reason}</Table.Td>
                   <Table.Td>
                     {state === "admitted" || state === "open" ? (
