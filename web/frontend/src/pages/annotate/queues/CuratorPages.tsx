@@ -1,3 +1,5 @@
+import "./queues.css";
+
 import { ItemsPage } from "./ItemsPage";
 import { NewQueue } from "./NewQueue";
 import { NotesPage } from "./NotesPage";
