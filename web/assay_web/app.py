@@ -27,6 +27,7 @@ from assay_web.comparisons.media_routes import router as media_router
 from assay_web.comparisons.routes import router as comparisons_router
 from assay_web.comparisons.similar_routes import router as similar_router
 from assay_web.curate.routes import router as curate_router
+from assay_web.home.routes import router as home_router
 from assay_web.jobs.routes import router as job_router
 from assay_web.jobs.scheduler import JobScheduler
 from assay_web.records.routes import router as records_router
@@ -51,6 +52,7 @@ from assay_web.uploads.routes import router as upload_router
 ROUTERS = (
     session_router,
     own_router,
+    home_router,
     access_router,
     oidc_router,
     account_router,

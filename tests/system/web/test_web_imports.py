@@ -34,14 +34,14 @@ def client(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> It
         yield opened
 
 
-def previewed(client: httpx.Client, place: str, **more: Any) -> dict[str, Any]:
-    reply = client.post("/api/imports/preview", json={"place": place, **more})
+def previewed(client: httpx.Client, file: str, **more: Any) -> dict[str, Any]:
+    reply = client.post("/api/imports/preview", json={"file": file, **more})
     assert reply.status_code == 200, reply.text
     return dict(reply.json())
 
 
-def refused(client: httpx.Client, place: str, **more: Any) -> tuple[int, str]:
-    reply = client.post("/api/imports/preview", json={"place": place, **more})
+def refused(client: httpx.Client, file: str, **more: Any) -> tuple[int, str]:
+    reply = client.post("/api/imports/preview", json={"file": file, **more})
     assert reply.status_code >= 400, reply.text
     return reply.status_code, str(reply.json()["detail"])
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.errors import BadInputError
 
 
 def demo(
@@ -20,6 +21,9 @@ def demo(
     policy: Annotated[
         bool, typer.Option(help="Train a policy against the curated reward model, or stop before that.")
     ] = True,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Write only the raw labels into this file, for an import, and stop.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show every part at work: labels of good and bad sources in, curation, reward models, a served reward, a policy.
@@ -31,8 +35,17 @@ def demo(
     """
     import time
 
+    from assay_web.demo.config import DemoConfig
+    from assay_web.demo.pipeline import write_raw_data
     from assay_web.demo.run import run_demo
 
+    if data is not None:
+        if data.exists():
+            raise BadInputError("exists already", file=data)
+        truth = write_raw_data(data, DemoConfig.quick(seed) if quick else DemoConfig.full(seed))
+        counts = {"file": str(data), "pairs": truth.pairs, "wrong": len(truth.wrong)}
+        emit(counts, f"{truth.pairs} pairs in {data}; {len(truth.wrong)} labels are wrong", as_json=as_json)
+        return
     target = folder or Path(f"assay-demo-{time.strftime('%Y%m%d-%H%M%S')}")
     outcome = run_demo(target, quick=quick, seed=seed, policy=policy, say=lambda line: typer.echo(line, err=True))
     emit(outcome.to_dict(), f"\nreport: {outcome.report}", as_json=as_json)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from annotated_types import Ge, Le
+from annotated_types import Ge, Gt, Le
 
 from assay.cli.options import WorkspaceOption
 from assay.cli.settings_options import settings_options
@@ -47,6 +47,15 @@ class WebOptions:
             metavar="ADDRESS",
         ),
     ] = ()
+    import_roots: Annotated[
+        tuple[Path, ...],
+        Help(
+            "Folder whose files curators may import, beside uploads and the workspace's folder data; repeatable.",
+            "--import-root",
+            metavar="FOLDER",
+        ),
+    ] = ()
+    upload_limit: Annotated[float, Gt(0), Help("Size that an uploaded file may have, in GB.")] = 100.0
     tls_cert: Annotated[Path | None, Help("Certificate (PEM): https.")] = None
     tls_key: Annotated[Path | None, Help("Its key (PEM).")] = None
     oidc_issuer: Annotated[
@@ -79,6 +88,8 @@ class WebOptions:
             raise BadInputError(f"{alone}, without accounts: leave it out to sign in by a provider")
         if (self.oidc_issuer is None) != (self.oidc_client_id is None):
             raise BadInputError("--oidc-issuer and --oidc-client-id go together")
+        if missing := next((root for root in self.import_roots if not root.is_dir()), None):
+            raise BadInputError("is no folder", file=missing)
         if (self.tls_cert is None) != (self.tls_key is None):
             raise BadInputError("--tls-cert and --tls-key go together")
 
@@ -184,7 +195,7 @@ def run_web(
     from assay.workspace import Workspace
     from assay_web.app import create_app
     from assay_web.server.page import MISSING
-    from assay_web.settings import WebSettings
+    from assay_web.settings import UploadLimits, WebSettings
 
     local = listening.getsockname()[0] in LOOPBACK
     local_names = WebSettings.allowed_hosts
@@ -193,6 +204,8 @@ def run_web(
         reward_servers=servers,
         backups=options.backups(),
         oidc=options.oidc(),
+        uploads=UploadLimits(most_bytes=int(options.upload_limit * 10**9)),
+        import_roots=tuple(root.resolve() for root in options.import_roots),
         secure_cookies=tls is not None,
         allowed_hosts=(*local_names, *options.allowed_hosts) if local or options.allowed_hosts else ("*",),
     )

@@ -6,7 +6,7 @@ the report (`pages`).
 
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -54,6 +54,7 @@ from assay_web.demo.reward_models import (
 from assay_web.demo.source import Pair, SimulatedSource, SourceTruth, sample_pairs, write_source
 
 Say = Callable[[str], None]
+SAMPLE_PROMPTS = 96  #: of a file alone: under a minute on two cores
 TRUTHFUL = SimulatedSource(HELDOUT, share=1.0, wrong=0.0)
 
 
@@ -244,6 +245,23 @@ def _curate(
 def _make_files(
     folder: Path, config: DemoConfig, train: Sequence[ConstrainedPrompt], heldout: Sequence[ConstrainedPrompt]
 ) -> tuple[Path, Path, SourceTruth]:
+    training, held_out = _sampled(config, {"train": train, "heldout": heldout})
+    raw_file, heldout_file = folder / "labels.jsonl", folder / "heldout.jsonl"
+    truth = write_source(raw_file, training, config.sources, seed=config.seed)
+    write_source(heldout_file, held_out, (TRUTHFUL,), seed=config.seed)
+    return raw_file, heldout_file, truth
+
+
+def write_raw_data(path: Path, config: DemoConfig) -> SourceTruth:
+    """Training pairs of SAMPLE_PROMPTS prompts, as a file to be imported."""
+    number = min(config.prompts, SAMPLE_PROMPTS)
+    prompts = generate_prompts(number, config.seed, kinds=config.constraint_kinds, split="train")
+    (pairs,) = _sampled(config, {"train": prompts})
+    return write_source(path, pairs, config.sources, seed=config.seed)
+
+
+def _sampled(config: DemoConfig, prompts_of: Mapping[str, Sequence[ConstrainedPrompt]]) -> list[list[Pair]]:
+    """The pairs of each split. Raises BadInputError where one has under ten."""
     device = pick_device()
     policy = Policy(config.base, device=device, max_prompt_tokens=config.max_length, dtype=pick_dtype(device))
     sampling = Sampling(
@@ -253,8 +271,8 @@ def _make_files(
     )
     sampler = TransformersSampler(policy, sampling)
     splits: list[list[Pair]] = []
-    with progress_bar("sampling responses", len(train) + len(heldout), unit="prompts") as advance:
-        for prefix, prompts in (("train", train), ("heldout", heldout)):
+    with progress_bar("sampling responses", sum(map(len, prompts_of.values())), unit="prompts") as advance:
+        for prefix, prompts in prompts_of.items():
             splits.append(
                 sample_pairs(
                     prompts,
@@ -268,10 +286,7 @@ def _make_files(
             )
     del policy, sampler
     gc.collect()
-    for name, pairs in zip(("training", "held-out"), splits, strict=True):
+    for name, pairs in zip(prompts_of, splits, strict=True):
         if len(pairs) < 10:
             raise BadInputError(f"only {len(pairs)} {name} comparisons came of the sampled responses; use more prompts")
-    raw_file, heldout_file = folder / "labels.jsonl", folder / "heldout.jsonl"
-    truth = write_source(raw_file, splits[0], config.sources, seed=config.seed)
-    write_source(heldout_file, splits[1], (TRUTHFUL,), seed=config.seed)
-    return raw_file, heldout_file, truth
+    return splits

@@ -27,6 +27,8 @@ from assay_pipelines.online.config import load_loop
 from assay_web.curate.loop_files import begun_loops, find_file, loop_of, write_loop_file
 from assay_web.jobs.kind import JobFigures, Settings
 from assay_web.jobs.replies import EstimateReply
+from assay_web.uploads.upload_folder import FOLDER as UPLOADS
+from assay_web.uploads.upload_folder import clean_name
 
 
 def estimate_reply(command: str, settings: Settings, figures: JobFigures) -> EstimateReply:
@@ -134,6 +136,14 @@ def policy_figures(workspace: Workspace, settings: Settings) -> JobFigures:
 
 def loop_figures(workspace: Workspace, settings: Settings) -> JobFigures:
     load_loop(find_file(workspace, _file(settings, "config")))  # raises what the command refuses
+    return JobFigures()
+
+
+def sample_figures(workspace: Workspace, settings: Settings) -> JobFigures:
+    """Raises BadInputError where the file is no upload: without it the command would run the whole demo."""
+    name = str(settings.get("data") or "")
+    if name != f"{UPLOADS}/{clean_name(name)}":
+        raise BadInputError(f"the sample is a new file of the folder {UPLOADS}", field="data")
     return JobFigures()
 
 

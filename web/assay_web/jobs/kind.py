@@ -60,6 +60,7 @@ JOB_KINDS: Kind[JobKind] = Kind(
     "Long work that can be started from the web pages: an assay command, and which of its options the form shows.",
     members={
         "import": "assay_web.jobs.kinds:IMPORT",
+        "sample": "assay_web.jobs.kinds:SAMPLE",
         "clean": "assay_web.jobs.kinds:CLEAN",
         "dedup": "assay_web.jobs.kinds:DEDUP",
         "near_duplicates": "assay_web.jobs.kinds:NEAR_DUPLICATES",

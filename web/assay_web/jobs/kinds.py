@@ -9,6 +9,7 @@ from assay_web.jobs.estimates import (
     loop_figures,
     policy_figures,
     prepare_stage1,
+    sample_figures,
     snapshot_figures,
     stage1_figures,
     stage2_figures,
@@ -18,6 +19,7 @@ from assay_web.jobs.estimates import (
 from assay_web.jobs.kind import JobKind
 
 IMPORT = JobKind("Import", ("data", "import"), "data", "store", ("path", "format", "map", "values", "source", "split"))
+SAMPLE = JobKind("Sample data", ("demo",), "data", "compute", ("data", "quick"), figures=sample_figures)
 CLEAN = JobKind(
     *("Clean", ("data", "clean"), "data", "store", ("max_characters", "control_characters")),
     figures=comparisons_figures,

@@ -15,6 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from assay.errors import ConflictError
 from assay_web.access.audited_route import AuditedRoute, Unaudited, note_change
 from assay_web.access.guard import Curator, Viewer
+from assay_web.access.permissions import may
 from assay_web.accounts.sessions import Person
 from assay_web.curate.loop_files import NewLoop, begun_loops, new_loop
 from assay_web.curate.replies import LoopFile
@@ -40,6 +41,7 @@ from assay_web.jobs.scheduler import JobScheduler, running_elsewhere
 from assay_web.jobs.suggestions import with_suggestions
 from assay_web.server.event_stream import Event, event_stream
 from assay_web.service import ServiceNow, WebService
+from assay_web.uploads.places import importable
 
 router = APIRouter(tags=["jobs"], route_class=AuditedRoute)
 
@@ -101,7 +103,7 @@ def read_job_form(
 ) -> JobForm:
     """The settings of a kind, with what could be chosen. `choice`: the command, where one is chosen first."""
     form = form_of(kind, job_kind(kind), choice)
-    return with_suggestions(form, service.workspace, [server.url for server in service.settings.reward_servers])
+    return with_suggestions(form, service.workspace, [server.url for server in service.reward_servers])
 
 
 @router.post("/api/jobs/estimate")
@@ -225,7 +227,10 @@ def resume_job(person: Curator, service: ServiceNow, jobs: JobsNow, job_id: JobI
 def _checked(service: WebService, person: Person, body: JobSettings) -> tuple[JobKind, list[str], EstimateReply]:
     kind = job_kind(body.kind)
     arguments = arguments_for(kind, body.settings)
-    require_reach(service.workspace, person, body.settings, _servers(service))
+    settings = dict(body.settings)
+    if body.kind == "import" and not may(person, "administer"):  # the workspace holds accounts and keys, too
+        importable(service.workspace, service.settings, str(settings.pop("path", "")))
+    require_reach(service.workspace, person, settings, _servers(service))
     figures = kind.figures(service.workspace, body.settings)
     return kind, arguments, estimate_reply(shlex.join(["assay", *arguments]), body.settings, figures)
 
@@ -259,4 +264,4 @@ def _record(jobs: JobScheduler, job: Job) -> JobRecord:
 
 
 def _servers(service: WebService) -> list[str]:
-    return [server.url for server in service.settings.reward_servers]
+    return [server.url for server in service.reward_servers]

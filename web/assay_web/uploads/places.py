@@ -24,30 +24,37 @@ _HUB_NAME = re.compile(r"[\w.-]{1,96}(?:/[\w.-]{1,96})?")
 
 def roots_of(workspace: Workspace, settings: WebSettings) -> list[Path]:
     """Folders whose files may be imported."""
-    return [workspace.root / FOLDER, workspace.root / DATA, *(root.resolve() for root in settings.import_roots)]
+    root = workspace.root.resolve()
+    return [root / FOLDER, root / DATA, *(each.resolve() for each in settings.import_roots)]
 
 
-def importable(workspace: Workspace, settings: WebSettings, place: str) -> str:
-    """The place as `assay data import` takes it: `hf:NAME`, or a path, which may be relative to the workspace.
+def importable(workspace: Workspace, settings: WebSettings, name: str) -> str:
+    """The name as `assay data import` takes it: `hf:NAME`, or a path, which may be relative to the workspace.
 
     Raises ForbiddenError for a path outside of `roots_of`, NotFoundError for one that is not there, BadInputError for
     what is no name of a data set.
     """
-    if place.startswith(HUB):
-        name = place.removeprefix(HUB)
-        if not _HUB_NAME.fullmatch(name) or ".." in name or Path(name).exists() or (workspace.root / name).exists():
+    if name.startswith(HUB):
+        data_set = name.removeprefix(HUB)
+        if not _HUB_NAME.fullmatch(data_set) or ".." in data_set or _is_local(workspace, data_set):
             raise BadInputError("a data set of the hub is called owner/name")
-        return place
+        return name
     try:
-        path = (workspace.root / place).resolve()
+        path = (workspace.root / name).resolve()
         roots = roots_of(workspace, settings)
-        if not any(path.is_relative_to(root) for root in roots) or any(part.startswith(".") for part in path.parts):
+        below = [path.relative_to(root).parts for root in roots if path.is_relative_to(root)]
+        if not any(all(not part.startswith(".") for part in parts) for parts in below):
             raise ForbiddenError(f"only files of these folders can be imported here: {', '.join(map(str, roots))}")
         if not path.exists():
             raise NotFoundError("there is no such file")
     except (OSError, ValueError, RuntimeError) as error:  # a name too long, a zero byte, links in a circle
         raise BadInputError("that can be no file's name") from error
     return workspace.stored_path(path)
+
+
+def _is_local(workspace: Workspace, name: str) -> bool:
+    """Whether `datasets` would read a folder of this machine under the name."""
+    return Path(name).exists() or (workspace.root / name).exists()
 
 
 def server_files(workspace: Workspace, settings: WebSettings) -> list[str]:

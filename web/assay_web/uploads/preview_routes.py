@@ -24,7 +24,7 @@ from assay_web.access.audited_route import AuditedRoute, Unaudited
 from assay_web.access.guard import Curator
 from assay_web.server.request_body import RequestBody
 from assay_web.service import ServiceNow
-from assay_web.uploads.places import importable, server_files
+from assay_web.uploads.places import HUB, importable, server_files
 
 router = APIRouter(tags=["uploads"], route_class=AuditedRoute)
 
@@ -48,10 +48,10 @@ class ImportChoices(BaseModel):
 
 
 class ImportFile(RequestBody):
-    """`place`: `uploads/NAME`, another file of the server, or `hf:NAME`. `mapping`: our column -> theirs; `values`:
+    """`file`: `uploads/NAME`, another file of the server, or `hf:NAME`. `mapping`: our column -> theirs; `values`:
     codes of the label -> labels."""
 
-    place: Annotated[str, Field(min_length=1, max_length=1_000)]
+    file: Annotated[str, Field(min_length=1, max_length=1_000)]
     format: Option = "auto"
     mapping: Annotated[dict[str, Column], Field(max_length=40)] = Field({})
     values: Annotated[dict[str, Option], Field(max_length=40)] = Field({})
@@ -78,14 +78,14 @@ class ShownText(BaseModel):
 
 
 class ShownExample(BaseModel):
-    """A row as it would be imported. `said`: label, ratings and what else is said of the responses, in words."""
+    """A row as it would be imported. `remarks`: label, ratings and what else is said of the responses, in words."""
 
     row: int
     kind: str
     prompt: list[ShownText]
     responses: list[ShownText]
     label: str | None
-    said: list[Text]
+    remarks: list[Text]
 
 
 class ShownReject(BaseModel):
@@ -127,10 +127,10 @@ def get_import_choices(person: Curator, service: ServiceNow) -> ImportChoices:
 @router.post("/api/imports/preview")
 def preview_import(person: Curator, service: ServiceNow, body: ImportFile, unaudited: Unaudited) -> ImportPreview:
     """What a file would be read as: its layout, its first rows, which would be refused and why. Imports nothing."""
-    place = importable(service.workspace, service.settings, body.place)
+    stored = importable(service.workspace, service.settings, body.file)
     if body.format not in (*CONTAINERS, *layout_names()):
         raise BadInputError("there is no format of that name")
-    path = place if place == body.place and ":" in place else str(service.workspace.root / place)
+    path = stored if stored.startswith(HUB) else str(service.workspace.root / stored)
     config = ImportConfig(
         path,
         body.format,
@@ -147,8 +147,8 @@ def preview_import(person: Curator, service: ServiceNow, body: ImportFile, unaud
             seen = look(config, spill=Path(folder), media=MediaFolder(Path(folder) / "media"))
             return _reply(seen)
     except BadInputError as error:
-        said = str(error).removeprefix(path).lstrip(",: ")  # where the server keeps it is nobody's matter
-        raise BadInputError(said or str(error)) from error
+        message = str(error).removeprefix(path).lstrip(",: ")  # where the server keeps it is nobody's matter
+        raise BadInputError(message or str(error)) from error
     finally:
         _READING.release()
 
@@ -183,31 +183,31 @@ def _reply(seen: SourceLook) -> ImportPreview:
 
 def _example(row: int, entry: Readable) -> ShownExample:
     prompt = [_text(message["role"], message["content"]) for message in prompt_columns(entry.turns)[0]]
-    label, said = None, list[str]()
+    label, remarks = None, list[str]()
     if isinstance(entry, PairRow):
         responses = [entry.first, entry.second]
         label = entry.label
-        said += [f"strength {entry.strength}"] if entry.strength is not None else []
-        said += [f"{len(entry.votes)} votes"] if entry.votes else []
-        said += [entry.rationale[:TEXT_CHARACTERS]] if entry.rationale else []
+        remarks += [f"strength {entry.strength}"] if entry.strength is not None else []
+        remarks += [f"{len(entry.votes)} votes"] if entry.votes else []
+        remarks += [entry.rationale[:TEXT_CHARACTERS]] if entry.rationale else []
     else:
         responses = [entry.response]
         if isinstance(entry, RatedCompletion):
-            said.append(f"rating {entry.value:g}")
+            remarks.append(f"rating {entry.value:g}")
         elif isinstance(entry, FeedbackRow):
-            said.append(entry.content[:TEXT_CHARACTERS])
+            remarks.append(entry.content[:TEXT_CHARACTERS])
         elif isinstance(entry, RatedRow):
-            said += [f"{rating['aspect']}: {rating['value']}" for rating in entry.ratings]
-            said += [f"{len(entry.marks)} marks"] if entry.marks else []
+            remarks += [f"{rating['aspect']}: {rating['value']}" for rating in entry.ratings]
+            remarks += [f"{len(entry.marks)} marks"] if entry.marks else []
         else:
-            said.append(f"{entry.principle}: {entry.answer}")
+            remarks.append(f"{entry.principle}: {entry.answer}")
     return ShownExample(
         row=row,
         kind=KINDS[type(entry)],
         prompt=prompt,
         responses=[_text("assistant", response_columns(response)[0]) for response in responses],
         label=label,
-        said=said,
+        remarks=remarks,
     )
 
 

@@ -91,11 +91,11 @@ class UploadFolder:
 
     def files(self) -> list[UploadedFile]:
         """The newest first."""
-        known = {upload.file: upload for upload in self._uploads() if upload.file}
+        by_name = {upload.file: upload for upload in self._uploads() if upload.file}
         paths = [path for path in self.root.glob("*") if path.is_file() and not path.name.startswith(".")]
         files = []
         for path in paths:
-            stat, upload = path.stat(), known.get(path.name)
+            stat, upload = path.stat(), by_name.get(path.name)
             files.append(UploadedFile(path.name, stat.st_size, stat.st_mtime, upload.by if upload else None))
         return sorted(files, key=lambda file: -file.at)
 

@@ -734,6 +734,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/home": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Home
+         * @description What is in the workspace, by which the page says what comes next.
+         */
+        get: operations["get_home"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/imports/choices": {
         parameters: {
             query?: never;
@@ -4427,6 +4447,49 @@ export interface components {
             value: string;
         };
         /**
+         * FiguresReply
+         * @description See `WorkspaceFigures`. `queues`: that one sees; `votes`: in them; `servers`: addresses of the reward servers
+         *     that the pages may ask.
+         */
+        FiguresReply: {
+            /** Benchmarks */
+            benchmarks: number;
+            /** Cleaned */
+            cleaned: number;
+            /** Comparisons */
+            comparisons: number;
+            /** Decided */
+            decided: number;
+            /** Decontaminated */
+            decontaminated: number;
+            /** Deduplicated */
+            deduplicated: number;
+            /** Evaluated */
+            evaluated: number;
+            /** Newest Held Out */
+            newest_held_out: string | null;
+            /** Newest Model */
+            newest_model: string | null;
+            /** Newest Set */
+            newest_set: string | null;
+            /** Policies */
+            policies: number;
+            /** Queues */
+            queues: number;
+            /** Rejected */
+            rejected: number;
+            /** Reward Models */
+            reward_models: number;
+            /** Servers */
+            servers: string[];
+            /** Sources */
+            sources: number;
+            /** Training Sets */
+            training_sets: number;
+            /** Votes */
+            votes: number;
+        };
+        /**
          * FormField
          * @description A setting. `choices`: the only values, `suggestions`: some of them. `least`, `most`: the range, where there is
          *     one; `prominent`: stands in the form at once. `heading`: of the others, null without one.
@@ -4557,6 +4620,16 @@ export interface components {
             name: string;
         };
         /**
+         * HomeReply
+         * @description `figures`: null while another process has held the store since the server began. `held`: by which they are the
+         *     last known ones.
+         */
+        HomeReply: {
+            figures: components["schemas"]["FiguresReply"] | null;
+            /** Held */
+            held: string | null;
+        };
+        /**
          * ImportChoices
          * @description `files`: on the server, beside uploads. `layouts`: names for `format`; `targets`: ours of a mapping.
          */
@@ -4572,12 +4645,14 @@ export interface components {
         };
         /**
          * ImportFile
-         * @description `place`: `uploads/NAME`, another file of the server, or `hf:NAME`. `mapping`: our column -> theirs; `values`:
+         * @description `file`: `uploads/NAME`, another file of the server, or `hf:NAME`. `mapping`: our column -> theirs; `values`:
          *     codes of the label -> labels.
          */
         ImportFile: {
             /** Encoding */
             encoding?: string | null;
+            /** File */
+            file: string;
             /**
              * Format
              * @default auto
@@ -4590,8 +4665,6 @@ export interface components {
             mapping: {
                 [key: string]: string;
             };
-            /** Place */
-            place: string;
             /** Split */
             split?: string | null;
             /** Subset */
@@ -8031,7 +8104,7 @@ export interface components {
         };
         /**
          * ShownExample
-         * @description A row as it would be imported. `said`: label, ratings and what else is said of the responses, in words.
+         * @description A row as it would be imported. `remarks`: label, ratings and what else is said of the responses, in words.
          */
         ShownExample: {
             /** Kind */
@@ -8040,12 +8113,12 @@ export interface components {
             label: string | null;
             /** Prompt */
             prompt: components["schemas"]["ShownText"][];
+            /** Remarks */
+            remarks: string[];
             /** Responses */
             responses: components["schemas"]["ShownText"][];
             /** Row */
             row: number;
-            /** Said */
-            said: string[];
         };
         /**
          * ShownImage
@@ -9826,6 +9899,26 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["QualityReply"];
+                };
+            };
+        };
+    };
+    get_home: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HomeReply"];
                 };
             };
         };

@@ -1,6 +1,6 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { Suspense } from "react";
-import { Navigate, Route, Routes, useLocation } from "react-router";
+import { Route, Routes, useLocation } from "react-router";
 
 import { useAllows, useSession } from "../api/session";
 import { ErrorBoundary } from "../components/ErrorBoundary";
@@ -9,7 +9,7 @@ import { PageWaiting } from "../components/PageWaiting";
 import { Empty } from "../components/States";
 import { t } from "../i18n";
 import { roleName } from "../pages/access/roles";
-import { AREAS, type Area } from "./areas";
+import { AREAS, FIRST_HOUR, HOME, type Area } from "./areas";
 import { SessionGate } from "./SessionGate";
 import { Shell } from "./Shell";
 
@@ -68,7 +68,9 @@ function Pages() {
     <SessionGate>
       <Shell>
         <Routes>
-          <Route path="/" element={<Navigate to="/annotate" replace />} />
+          {[HOME, FIRST_HOUR].map((area) => (
+            <Route key={area.path} path={area.path} element={<AreaFor key={area.path} area={area} />} />
+          ))}
           {AREAS.map((area) => (
             <Route key={area.path} path={`${area.path}/*`} element={<AreaFor key={area.path} area={area} />} />
           ))}

@@ -20,13 +20,17 @@ import { NavLink as RouterLink, useLocation } from "react-router";
 
 import { api } from "../api/client";
 import { LanguageItems } from "../components/LanguageItems";
+import { lazyPage } from "../components/lazyPage";
 import { PageWaiting } from "../components/PageWaiting";
 import { here, signInAddress } from "../pages/access/provider";
 import { roleName } from "../pages/access/roles";
 import { Undelivered } from "../pages/annotate/Undelivered";
-import { AREAS } from "./areas";
+import { firstHourGoesOn } from "../pages/home/following";
+import { AREAS, FIRST_HOUR, HOME } from "./areas";
 import { useSession, type Role } from "../api/session";
 import { t } from "../i18n";
+
+const FirstHourBar = lazyPage(() => import("../pages/home/FirstHourBar"));
 
 /** Navigation at the left, who is signed in at the top, the page beside. */
 export function Shell({ children }: { children: ReactNode }) {
@@ -38,7 +42,7 @@ export function Shell({ children }: { children: ReactNode }) {
   const [folded, setFolded] = useLocalStorage({ key: "assay.areas-folded", defaultValue: false, getInitialValueInEffect: false });
   const [foldedThere, setFoldedThere] = useLocalStorage({ key: "assay.areas-folded-in-session", defaultValue: true, getInitialValueInEffect: false });
   const away = annotating ? foldedThere : folded;
-  const areas = AREAS.filter((area) => session.permissions.includes(area.needs));
+  const areas = [HOME, ...AREAS].filter((area) => session.permissions.includes(area.needs));
   return (
     <AppShell header={{ height: 44 }} navbar={{ width: 168, breakpoint: "sm", collapsed: { mobile: !opened, desktop: away } }} padding="sm" transitionDuration={0}>
       <a className="skip-link" href="#page">{t("Skip to the page")}</a>
@@ -77,7 +81,7 @@ export function Shell({ children }: { children: ReactNode }) {
             to={area.path}
             label={t(area.label)}
             leftSection={<area.icon size={16} stroke={1.6} />}
-            active={pathname.startsWith(area.path)}
+            active={area === HOME ? pathname === HOME.path || pathname === FIRST_HOUR.path : pathname.startsWith(area.path)}
             onClick={close}
             style={{ borderRadius: 4 }}
           />
@@ -85,6 +89,11 @@ export function Shell({ children }: { children: ReactNode }) {
       </AppShell.Navbar>
       <AppShell.Main id="page" tabIndex={-1} style={{ outline: "none" }}>
         <Undelivered person={session.name} />
+        {firstHourGoesOn() && !annotating && (
+          <Suspense fallback={null}>
+            <FirstHourBar />
+          </Suspense>
+        )}
         <Suspense fallback={<PageWaiting />}>{children}</Suspense>
       </AppShell.Main>
     </AppShell>

@@ -1,4 +1,4 @@
-import { IconChartLine, IconCoin, IconDatabase, IconFilter, IconListCheck, IconThumbUp, IconUsers, type Icon } from "@tabler/icons-react";
+import { IconChartLine, IconCoin, IconDatabase, IconFilter, IconHome, IconListCheck, IconThumbUp, IconUsers, type Icon } from "@tabler/icons-react";
 
 import type { Permission } from "../api/session";
 import { lazyPage, type LazyPage } from "../components/lazyPage";
@@ -12,6 +12,10 @@ export interface Area {
   needs: Permission;
   page: LazyPage;
 }
+
+/** Where people begin; not one of the areas, whose addresses it would take. */
+export const HOME: Area = { path: "/", label: textKey("Home"), icon: IconHome, needs: "queues", page: lazyPage(() => import("../pages/home/HomePage")) };
+export const FIRST_HOUR: Area = { ...HOME, path: "/first-hour", label: textKey("The first hour"), page: lazyPage(() => import("../pages/home/FirstHourPage")) };
 
 export const AREAS: Area[] = [
   { path: "/annotate", label: textKey("Annotate"), icon: IconThumbUp, needs: "queues", page: lazyPage(() => import("../pages/annotate/AnnotatePage")) },

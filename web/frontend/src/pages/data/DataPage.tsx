@@ -3,6 +3,7 @@ import { Route, Routes } from "react-router";
 import { Empty } from "../../components/States";
 import { t } from "../../i18n";
 import { ComparisonPage } from "./comparison/ComparisonPage";
+import { ImportPage } from "./import/ImportPage";
 import { LineagePage } from "./lineage/LineagePage";
 import { Browser } from "./list/Browser";
 import { TrainingSetsPage } from "./sets/TrainingSetsPage";
@@ -13,6 +14,7 @@ export default function DataPage() {
   return (
     <Routes>
       <Route index element={<Browser />} />
+      <Route path="import" element={<ImportPage />} />
       <Route path="comparisons/:id" element={<ComparisonPage />} />
       <Route path="training-sets" element={<TrainingSetsPage />} />
       <Route path="lineage/*" element={<LineagePage />} />

@@ -5,6 +5,7 @@ import type { Area, Job } from "./useJobs";
 export function titleOf(kind: string, title: string): string {
   const titles: Record<string, string> = {
     import: t("Import"),
+    sample: t("Sample data"),
     clean: t("Clean"),
     dedup: t("Deduplicate"),
     near_duplicates: t("Near-duplicates"),
