@@ -50,7 +50,7 @@ describe("Markdown", () => {
     await waitFor(() => expect(container.querySelector("code.hljs .hljs-string")).toHaveTextContent("'$a$'"));
     expect(screen.getByRole("table")).toBeInTheDocument();
     await waitFor(() => expect(container.querySelectorAll(".katex").length).toBe(3));
-    expect(container.querySelectorAll(".katex-display").length).toBe(1);
+    expect(screen.getAllByRole("group", { name: "Formula" }).map((one) => [one.className, one.tabIndex])).toEqual([["katex-display", 0]]);
     expect((await axe(container)).violations).toEqual([]);
   });
 
