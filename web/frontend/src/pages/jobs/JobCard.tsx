@@ -4,7 +4,7 @@ import { Link } from "react-router";
 import { duration } from "../../format/duration";
 import { momentInWords } from "../../format/moment";
 import { t } from "../../i18n";
-import { Command } from "../runs/Command";
+import { Command } from "../../components/Command";
 import { JobActions } from "./JobActions";
 import { JobBadge } from "./JobBadge";
 import { JobProgress, JobSpent } from "./JobProgress";

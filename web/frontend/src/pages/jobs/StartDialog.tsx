@@ -5,7 +5,7 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { api, body } from "../../api/client";
 import { Failure, Waiting } from "../../components/States";
 import { t } from "../../i18n";
-import { Command } from "../runs/Command";
+import { Command } from "../../components/Command";
 import { Estimate } from "./Estimate";
 import { Plan } from "./Plan";
 import type { Job, Settings } from "./useJobs";

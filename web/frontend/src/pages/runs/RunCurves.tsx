@@ -6,7 +6,7 @@ import { formatNumber } from "../../components/chartData";
 import { LiveChart } from "../../components/LiveChart";
 import { Empty, Failure, Waiting } from "../../components/States";
 import { t, textKey } from "../../i18n";
-import { Command } from "./Command";
+import { Command } from "../../components/Command";
 import { placeOfStep, referenceOf, seriesOf, type Chart, type Curves } from "./curves";
 import { axisLabel, CurveControls, useCurveView, type CurveView } from "./curveView";
 import { goesOn, type RunRow } from "./format";

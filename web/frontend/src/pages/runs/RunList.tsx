@@ -9,7 +9,7 @@ import { api, body } from "../../api/client";
 import { useAllows } from "../../api/session";
 import { Empty, Failure, Waiting } from "../../components/States";
 import { t } from "../../i18n";
-import { Command } from "./Command";
+import { Command } from "../../components/Command";
 import { rememberedColumns, RunColumnsMenu } from "./RunColumns";
 import { CopyLink } from "./curveView";
 import { goesOn } from "./format";

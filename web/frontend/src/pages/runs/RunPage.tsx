@@ -10,7 +10,8 @@ import { Empty, Failure, Waiting } from "../../components/States";
 import { duration } from "../../format/duration";
 import { moment } from "../../format/moment";
 import { t } from "../../i18n";
-import { Command } from "./Command";
+import { Command } from "../../components/Command";
+import { ResumeRun } from "../jobs/ResumeRun";
 import { useRunCurves } from "./curves";
 import { goesOn, title } from "./format";
 import { RunNote } from "./NoteRuns";
@@ -167,6 +168,7 @@ function GoOn({ line }: { line: string }) {
     <Group gap={6} mt={4}>
       <Text size="sm">{t("Resume with")}</Text>
       <Command line={line} />
+      <ResumeRun line={line} />
     </Group>
   );
 }

@@ -10,7 +10,7 @@ import { Failure, Waiting } from "../../../components/States";
 import { count } from "../../../format/count";
 import { t } from "../../../i18n";
 import { formPath } from "../../jobs/useJobs";
-import { Command } from "../../runs/Command";
+import { Command } from "../../../components/Command";
 import type { TrainingSet } from "./sets";
 
 /** The set that was just made, and whether it can be trained on as it is. */

@@ -12,7 +12,7 @@ import { Failure } from "../../../components/States";
 import { count } from "../../../format/count";
 import { moment } from "../../../format/moment";
 import { t } from "../../../i18n";
-import { Command } from "../../runs/Command";
+import { Command } from "../../../components/Command";
 import { short } from "../format";
 import { changesSoon, colourOf, isOver, stateInWords, type Endpoint } from "./states";
 

@@ -7,7 +7,7 @@ import { Link } from "react-router";
 import { api, body, type Schemas } from "../../../api/client";
 import { Failure } from "../../../components/States";
 import { t } from "../../../i18n";
-import { Command } from "../../runs/Command";
+import { Command } from "../../../components/Command";
 
 /** A model of the store, where it is to be served, and the command that does the same. */
 export function ServeForm({ models, chosen }: { models: Schemas["StoredModel"][] | null; chosen: string | null }) {

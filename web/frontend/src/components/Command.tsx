@@ -1,6 +1,8 @@
 import { ActionIcon, Code, CopyButton, Group, Tooltip } from "@mantine/core";
 import { IconCheck, IconCopy } from "@tabler/icons-react";
 
+import { t } from "../i18n";
+
 /** A command to be copied. */
 export function Command({ line }: { line: string }) {
   return (
@@ -8,8 +10,8 @@ export function Command({ line }: { line: string }) {
       <Code style={{ overflowWrap: "anywhere" }}>{line}</Code>
       <CopyButton value={line}>
         {({ copied, copy }) => (
-          <Tooltip label={copied ? "Copied" : "Copy"}>
-            <ActionIcon size="sm" variant="subtle" color="gray" aria-label={`Copy ${line}`} onClick={copy}>
+          <Tooltip label={copied ? t("Copied") : t("Copy")}>
+            <ActionIcon size="sm" variant="subtle" color="gray" aria-label={t("Copy {{line}}", { line })} onClick={copy}>
               {copied ? <IconCheck size={14} /> : <IconCopy size={14} />}
             </ActionIcon>
           </Tooltip>
