@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from web_pages import running_web, signed_in
+from web_pages import check_looks, opened, running_web, signed_in
 
 from assay.runs.record import start_run
 from assay.system.hash_chain import check_audit_log
@@ -24,6 +24,9 @@ from assay_web.accounts.accounts import add_account
 from assay_web.accounts.passwords import Passwords
 from assay_web.served.endpoint import endpoints_of
 from assay_web.settings import PasswordCost
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 CHEAP = PasswordCost(passes=1, memory_kib=256, lanes=1)
 PASSWORD = "correct horse battery"
@@ -123,7 +126,9 @@ def test_a_served_model_outlives_the_web_server_and_is_swapped_without_a_refused
             actions
         )
         assert made["secret"] not in client.get("/api/audit").text
-    assert check_audit_log(place.root) is not None
+    state = check_audit_log(place.root)
+    assert state is not None
+    assert state.broken is None
 
 
 @contextmanager
@@ -181,3 +186,33 @@ def test_an_endpoint_that_was_killed_is_not_said_to_run(place: Workspace, tmp_pa
         os.killpg(started.process.pid, signal.SIGKILL)
         gone = until(lambda: (e := endpoint(client))["state"] == "stopped" and e)
         assert gone["why"] == "its process was ended from outside"
+
+
+@pytest.mark.browser
+def test_a_model_is_served_scored_and_stopped_with_the_mouse(place: Workspace, browser: Browser) -> None:
+    """Also the other pages of access for programs: nothing sticks out of them, and axe finds nothing."""
+    with running_web(place) as url, opened(browser, url) as page:
+        page.goto("/rewards/served?model=brief")
+        page.get_by_text("assay serve brief --name brief --port 0").wait_for()
+        page.get_by_role("button", name="Serve it", exact=True).click()
+        card = page.get_by_role("region", name="Served as brief")
+        card.get_by_text("ready", exact=True).wait_for()
+        check_looks(page, "served")
+        card.get_by_role("link", name="Try it in the playground").click()
+        page.get_by_label("Message 1", exact=True).fill("Which metal?")
+        page.get_by_label("Response 1", exact=True).fill("Gold.")
+        page.get_by_role("button", name="Score", exact=True).click()
+        page.get_by_role("table").get_by_text("1.00").first.wait_for()
+        page.goto("/rewards/served")
+        card.get_by_role("button", name="Stop serving").click()
+        page.get_by_role("dialog").get_by_role("button", name="Stop serving").click()
+        card.get_by_text("stopped by ada").wait_for()
+        page.goto("/access/webhooks")
+        page.get_by_role("textbox", name="Tell the program at").fill("http://127.0.0.1:9/hook")
+        page.get_by_role("checkbox", name="It may be at a private address").check()
+        page.get_by_role("button", name="Make the webhook").click()
+        page.get_by_role("textbox", name="Secret").wait_for()
+        page.get_by_role("button", name="Close").click()
+        page.get_by_role("button", name="Send a test").click()
+        page.get_by_text("no connection").wait_for()
+        check_looks(page, "webhooks")
