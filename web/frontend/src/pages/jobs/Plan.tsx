@@ -40,7 +40,7 @@ export function Plan({ kind, settings, steps }: { kind: string; settings: Settin
   return (
     <Text size="sm">
       {t("It fits this machine: {{needed}} of {{usable}} GiB.", values)}{" "}
-      {least !== null ? t("It takes at least {{time}}.", { time: duration(least) }) : t("How long it takes is not known.")}
+      {least !== null ? t("It takes at least {{time}}.", { time: duration(Math.max(1, least)) }) : t("How long it takes is not known.")}
     </Text>
   );
 }
