@@ -5,7 +5,7 @@
 Light: imports nothing but httpx and the errors. Leaves out: scoring (`assay_serving.client`).
 """
 
-from assay.client.records import PulledDecision, PulledVote, PushReport, QueueStanding, RecordError
+from assay.client.records import PulledDecision, PulledVote, PushedRecords, QueueStanding, RecordError
 from assay.client.workspace import WorkspaceClient
 
-__all__ = ["PulledDecision", "PulledVote", "PushReport", "QueueStanding", "RecordError", "WorkspaceClient"]
+__all__ = ["PulledDecision", "PulledVote", "PushedRecords", "QueueStanding", "RecordError", "WorkspaceClient"]

@@ -17,7 +17,7 @@ class RecordError:
 
 
 @dataclass(frozen=True)
-class PushReport:
+class PushedRecords:
     """`comparison_ids`: in the order of the records, None for a rejected one. `new`: comparisons that the workspace had
     not. `queued`: items that the queue had not. `runs`: in the workspace, one for each request."""
 

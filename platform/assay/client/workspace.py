@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import httpx
 
-from assay.client.records import PulledDecision, PulledVote, PushReport, QueueStanding, RecordError, of
+from assay.client.records import PulledDecision, PulledVote, PushedRecords, QueueStanding, RecordError, of
 from assay.errors import (
     AssayError,
     BackendError,
@@ -80,7 +80,7 @@ class WorkspaceClient(Closable):
         principles: Iterable[str] = (),
         reason: str = "",
         **queue_settings: Any,
-    ) -> PushReport:
+    ) -> PushedRecords:
         """Pairs into the workspace, and into a queue where one is named, which is made if it is not there yet.
 
         A record has `prompt` (text or messages), `response_a` and `response_b` (or `chosen` and `rejected`), and where
@@ -103,7 +103,7 @@ class WorkspaceClient(Closable):
             taken = list(dict.fromkeys(each for each in reply["comparison_ids"] if each is not None))
             if queue is not None and taken:
                 queued += self._enqueue(queue, taken, asked, queue_settings)
-        return PushReport(tuple(ids), new, tuple(rejected), queued, tuple(runs))
+        return PushedRecords(tuple(ids), new, tuple(rejected), queued, tuple(runs))
 
     def queues(self) -> list[QueueStanding]:
         """Of one's projects, newest first."""

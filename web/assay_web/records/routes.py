@@ -78,7 +78,7 @@ class VotedPrinciple(BaseModel):
     evidence: str | None
 
 
-class VoteRecord(BaseModel):
+class ChangedVoteReply(BaseModel):
     """A vote. `answer`: A, B, tie, skip, ... in the comparison's own order, or "answered" with `labels`. `withdrawn`:
     it was taken back; it may have been on an earlier page. `check`: it is on a gold check. `at`: seconds since the
     epoch."""
@@ -102,7 +102,7 @@ class VotesPage(BaseModel):
     """In the order in which they were cast or taken back. `cursor`: to ask for what comes after; also of an empty
     page."""
 
-    votes: list[VoteRecord]
+    votes: list[ChangedVoteReply]
     cursor: str
     more: bool
 
@@ -179,9 +179,9 @@ def pull_decisions(person: Viewer, service: ServiceNow, after: Cursor = None, mo
     )
 
 
-def _vote(change: ChangedVote) -> VoteRecord:
+def _vote(change: ChangedVote) -> ChangedVoteReply:
     vote = change.vote
-    return VoteRecord(
+    return ChangedVoteReply(
         vote=vote.judgment_id,
         comparison_id=vote.comparison_id,
         annotator=vote.annotator,

@@ -27,7 +27,7 @@ TIMEOUT_S = 15.0
 
 
 @dataclass(frozen=True)
-class Attempt:
+class DeliveryAttempt:
     """`status`: HTTP status of the reply. `error`: why it was no success. `gone`: the receiver wants no more (410)."""
 
     status: int | None
@@ -81,16 +81,16 @@ def refusal_of(address: str, *, private: bool) -> str | None:
     return None
 
 
-def send(url: str, secret: str, message: str, body: str, *, private: bool, now: float) -> Attempt:
+def send(url: str, secret: str, message: str, body: str, *, private: bool, now: float) -> DeliveryAttempt:
     """One attempt, within TIMEOUT_S."""
     try:
         check_url(url, private=private)
         addresses = addresses_of(url)
     except BadInputError as error:
-        return Attempt(None, str(error), None)
+        return DeliveryAttempt(None, str(error), None)
     refused = next((why for each in addresses if (why := refusal_of(each, private=private)) is not None), None)
     if refused is not None:
-        return Attempt(None, refused, ", ".join(addresses))
+        return DeliveryAttempt(None, refused, ", ".join(addresses))
     parts, address = urlsplit(url), addresses[0]
     literal = f"[{address}]" if ":" in address else address
     pinned = urlunsplit(parts._replace(netloc=f"{literal}:{parts.port}" if parts.port else literal))
@@ -115,10 +115,10 @@ def send(url: str, secret: str, message: str, body: str, *, private: bool, now: 
         ):
             status = reply.status_code
     except httpx.TimeoutException:
-        return Attempt(None, f"no answer within {TIMEOUT_S:.0f} s", address)
+        return DeliveryAttempt(None, f"no answer within {TIMEOUT_S:.0f} s", address)
     except httpx.HTTPError as error:
-        return Attempt(None, f"no connection: {error}"[:300], address)
+        return DeliveryAttempt(None, f"no connection: {error}"[:300], address)
     if 200 <= status < 300:
-        return Attempt(status, None, address)
+        return DeliveryAttempt(status, None, address)
     why = "a redirect, which is not followed" if 300 <= status < 400 else f"the receiver answered {status}"
-    return Attempt(status, why, address, gone=status == 410)
+    return DeliveryAttempt(status, why, address, gone=status == 410)

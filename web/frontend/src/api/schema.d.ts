@@ -3609,6 +3609,39 @@ export interface components {
             runs: components["schemas"]["ReliabilityEntry"][];
         };
         /**
+         * ChangedVoteReply
+         * @description A vote. `answer`: A, B, tie, skip, ... in the comparison's own order, or "answered" with `labels`. `withdrawn`:
+         *     it was taken back; it may have been on an earlier page. `check`: it is on a gold check. `at`: seconds since the
+         *     epoch.
+         */
+        ChangedVoteReply: {
+            /** Annotator */
+            annotator: string;
+            /** Answer */
+            answer: string;
+            /** At */
+            at: number;
+            /** Check */
+            check: boolean;
+            /** Comparison Id */
+            comparison_id: string;
+            labels: components["schemas"]["JsonValue"];
+            /** Principles */
+            principles: components["schemas"]["VotedPrinciple"][];
+            /** Rationale */
+            rationale: string | null;
+            /** Role */
+            role: string;
+            /** Seconds */
+            seconds: number | null;
+            /** Strength */
+            strength: number | null;
+            /** Vote */
+            vote: string;
+            /** Withdrawn */
+            withdrawn: boolean;
+        };
+        /**
          * CheckedSet
          * @description `contamination`: a line a registered benchmark. `stops_training`: what training would be refused with, and the
          *     way out.
@@ -8622,39 +8655,6 @@ export interface components {
             ticket: string;
         };
         /**
-         * VoteRecord
-         * @description A vote. `answer`: A, B, tie, skip, ... in the comparison's own order, or "answered" with `labels`. `withdrawn`:
-         *     it was taken back; it may have been on an earlier page. `check`: it is on a gold check. `at`: seconds since the
-         *     epoch.
-         */
-        VoteRecord: {
-            /** Annotator */
-            annotator: string;
-            /** Answer */
-            answer: string;
-            /** At */
-            at: number;
-            /** Check */
-            check: boolean;
-            /** Comparison Id */
-            comparison_id: string;
-            labels: components["schemas"]["JsonValue"];
-            /** Principles */
-            principles: components["schemas"]["VotedPrinciple"][];
-            /** Rationale */
-            rationale: string | null;
-            /** Role */
-            role: string;
-            /** Seconds */
-            seconds: number | null;
-            /** Strength */
-            strength: number | null;
-            /** Vote */
-            vote: string;
-            /** Withdrawn */
-            withdrawn: boolean;
-        };
-        /**
          * VoteReply
          * @description `next` is null as in AnnotationReply, or when it could not be fetched: ask for it then.
          */
@@ -8687,7 +8687,7 @@ export interface components {
             /** More */
             more: boolean;
             /** Votes */
-            votes: components["schemas"]["VoteRecord"][];
+            votes: components["schemas"]["ChangedVoteReply"][];
         };
         /**
          * Webhook
