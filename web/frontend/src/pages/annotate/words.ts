@@ -62,6 +62,12 @@ export function rationaleInWords(words: PairWords, said: Said, rationale: string
   return label === undefined ? rationale : [t(label), ...rest].join(": ");
 }
 
+/** "A is clearly better"; "Skipped. The texts are broken"; an answer to what is no pair as the server puts it. */
+export function answerInWords(words: PairWords, { said, answer, skip, strength, rationale }: Schemas["OwnAnswerReply"]): string {
+  if (said === "skip") return `${saidInWords(words, said)}. ${rationaleInWords(words, said, rationale || skip)}`;
+  return answer || saidInWords(words, said, strength);
+}
+
 /** 95 -> "1:35" */
 export function clock(seconds: number): string {
   const total = Math.floor(seconds);

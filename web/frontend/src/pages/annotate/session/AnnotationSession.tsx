@@ -1,9 +1,10 @@
 import { Alert, Button, Group, Stack, Text } from "@mantine/core";
 import { useDisclosure, useLocalStorage } from "@mantine/hooks";
-import { useEffect, useRef, useState, type ComponentType } from "react";
+import { Suspense, useEffect, useRef, useState, type ComponentType, type ReactNode } from "react";
 import { Link, useNavigate } from "react-router";
 
 import { ImagesFrom } from "../../../components/Messages";
+import { lazyPage } from "../../../components/lazyPage";
 import { Empty, Failure, Waiting } from "../../../components/States";
 import { t } from "../../../i18n";
 import { PrincipleVotes } from "../principles/PrincipleVotes";
@@ -17,13 +18,10 @@ import { draftName, type Draft } from "../drafts";
 import { ADJUDICATION, numberKey, optionKey, PAIR, SESSION, type Action } from "../keys/actions";
 import { keyGroups } from "../keys/groups";
 import { Key } from "../keys/Key";
-import { KeyHelp } from "../keys/KeyHelp";
 import { useKeys, type Binding } from "../keys/useKeys";
 import { LiveFigures } from "./LiveFigures";
 import { copyLink } from "./copyLink";
-import { NoteDialog } from "./NoteDialog";
 import { Previous, Refused, Unsent } from "./Notices";
-import { OwnAnswers } from "./OwnAnswers";
 import { OwnFigures } from "./OwnFigures";
 import { PinnedPrompt, PromptPanel } from "./PromptPanel";
 import { Opinions, Receipt } from "./Receipt";
@@ -54,6 +52,11 @@ export function AnnotationSession(props: SessionProps) {
   if (types.data === undefined) return types.failureReason ? <Failure error={types.failureReason} /> : <Waiting />;
   return <Session {...props} types={types.data} />;
 }
+
+// What no first item waits for.
+const KeyHelp = lazyPage(async () => ({ default: (await import("../keys/KeyHelp")).KeyHelp }));
+const NoteDialog = lazyPage(async () => ({ default: (await import("./NoteDialog")).NoteDialog }));
+const OwnAnswers = lazyPage(async () => ({ default: (await import("./OwnAnswers")).OwnAnswers }));
 
 /** The page's components of question types, by name: those that decide a pair, those of other items, which they show
  * themselves, and those asked beside them. */
@@ -289,23 +292,36 @@ function Session({ queue, person, adjudicating, wanted = null, onLeft, types }: 
           </div>
         </ImagesFrom>
       </div>
-      <KeyHelp opened={help} onClose={helpIs.close} groups={keyGroups(item, words, types, adjudicating)} keys={keys} onKeys={setKeys} pause={pause} onPause={setPause} />
+      <Later wanted={help}>
+        <KeyHelp opened={help} onClose={helpIs.close} groups={keyGroups(item, words, types, adjudicating)} keys={keys} onKeys={setKeys} pause={pause} onPause={setPause} />
+      </Later>
       <SkipDialog opened={skipping} onClose={skippingIs.close} onSkip={(skip) => void decide({ skip })} />
-      <NoteDialog key={item?.ticket} queue={queue} item={item} text={draft.note} onText={(note) => change({ note })} opened={noting} onClose={notingIs.close} />
-      <OwnAnswers
-        queue={queue}
-        person={person}
-        seen={reply?.progress.answered ?? 0}
-        opened={listing}
-        onClose={listingIs.close}
-        onChange={({ ticket }) => {
-          listingIs.close();
-          setShown(null);
-          void session.revise(ticket);
-        }}
-      />
+      <Later wanted={noting}>
+        <NoteDialog key={item?.ticket} queue={queue} item={item} text={draft.note} onText={(note) => change({ note })} opened={noting} onClose={notingIs.close} />
+      </Later>
+      <Later wanted={listing}>
+        <OwnAnswers
+          queue={queue}
+          person={person}
+          seen={reply?.progress.answered ?? 0}
+          opened={listing}
+          onClose={listingIs.close}
+          onChange={({ ticket }) => {
+            listingIs.close();
+            setShown(null);
+            void session.revise(ticket);
+          }}
+        />
+      </Later>
     </>
   );
+}
+
+/** Loaded when it is first wanted, and there from then on. */
+function Later({ wanted, children }: { wanted: boolean; children: ReactNode }) {
+  const [begun, setBegun] = useState(wanted);
+  if (wanted && !begun) setBegun(true);
+  return begun ? <Suspense fallback={null}>{children}</Suspense> : null;
 }
 
 /** An answer that is changed begins as it stands. */

@@ -5,8 +5,7 @@ import type { Schemas } from "../../../api/client";
 import type { Problem } from "../../../api/problems";
 import { t } from "../../../i18n";
 import type { RefusedVote } from "./outbox";
-import { answerInWords } from "./OwnAnswers";
-import { saidInWords, useWords } from "../words";
+import { answerInWords, saidInWords, useWords } from "../words";
 
 /** A vote that is not acknowledged yet: what keeps it, and that nothing is lost. */
 export function Unsent({ trouble, forgetful }: { trouble: Problem; forgetful: boolean }) {

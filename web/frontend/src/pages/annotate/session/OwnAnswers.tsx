@@ -5,7 +5,7 @@ import { api, body, type Schemas } from "../../../api/client";
 import { Empty, Failure, Waiting } from "../../../components/States";
 import { momentInWords } from "../../../format/moment";
 import { t } from "../../../i18n";
-import { rationaleInWords, saidInWords, useWords, type PairWords } from "../words";
+import { answerInWords, useWords } from "../words";
 
 type OwnAnswer = Schemas["OwnAnswerReply"];
 
@@ -98,10 +98,4 @@ function Answers({ queue, person, seen, onChange }: Omit<OwnAnswersProps, "opene
       )}
     </Stack>
   );
-}
-
-/** "A is clearly better"; "Skipped. The texts are broken"; an answer to what is no pair as the server puts it. */
-export function answerInWords(words: PairWords, { said, answer, skip, strength, rationale }: OwnAnswer): string {
-  if (said === "skip") return `${saidInWords(words, said)}. ${rationaleInWords(words, said, rationale || skip)}`;
-  return answer || saidInWords(words, said, strength);
 }
