@@ -88,7 +88,7 @@ SMALLEST_COMPRESSED = 1500  #: bytes of a reply; smaller ones fit into one packe
 def create_app(workspace: Workspace, settings: WebSettings | None = None) -> FastAPI:
     """The web server of a workspace. `app.state.service` is its `WebService`."""
     settings = settings or WebSettings()
-    service, jobs = WebService(workspace, settings), JobScheduler(workspace)
+    service, jobs = WebService(workspace, settings), JobScheduler(workspace, lambda: service.reward_servers)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -26,7 +26,8 @@ from assay.cli.main import main
 from assay.workspace import Workspace
 from assay_web.app import create_app
 from assay_web.jobs.child import EXIT_FILE, reserve
-from assay_web.settings import WebSettings
+from assay_web.jobs.scheduler import keys_for
+from assay_web.settings import RewardServer, WebSettings
 
 GOING = ("waiting", "running", "stopping")
 NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
@@ -203,6 +204,20 @@ def client(workspace: Workspace) -> Iterator[TestClient]:
         yield client
 
 
+def test_a_loop_is_described_in_a_few_fields(client: TestClient, workspace: Workspace) -> None:
+    made = client.post("/api/jobs/online-loops", json={"name": "first", "policy": "tiny", "steps": 4}).json()
+    assert made == {"file": "loops/first.yaml"}
+    assert client.post("/api/jobs/online-loops", json={"name": "first"}).status_code == 409
+    assert "loops/first.yaml" in form_of(client, "loop")["fields"][0]["suggestions"]
+    estimate = client.post(
+        "/api/jobs/estimate", json={"kind": "loop", "settings": {"config": "loops/first.yaml"}}
+    ).json()
+    assert estimate["command"] == "assay loop loops/first.yaml"
+    (workspace.root / "loops" / "first.yaml").write_text("stesp: 3\n")
+    refused = client.post("/api/jobs/estimate", json={"kind": "loop", "settings": {"config": "loops/first.yaml"}})
+    assert (refused.status_code, "no setting is named 'stesp'" in refused.json()["detail"]) == (422, True)
+
+
 def test_a_stage_of_an_earlier_version_is_a_job(workspace: Workspace, client: TestClient) -> None:
     folder = workspace.root / "stages" / "stage-20260101-000000-abcdef"
     folder.mkdir(parents=True)
@@ -225,6 +240,13 @@ def test_a_stage_of_an_earlier_version_is_a_job(workspace: Workspace, client: Te
         True,
     )
     assert client.get("/api/jobs", params={"area": "policies"}).json()["jobs"] == []
+
+
+def test_a_job_has_the_keys_of_the_servers_that_it_names() -> None:
+    servers = (RewardServer("http://127.0.0.1:1", "one"), RewardServer("http://127.0.0.1:2/", "two"))
+    rl = ["rl", "--reward", "quality=http://127.0.0.1:2#safety", "--watch", "http://127.0.0.1:1"]
+    assert keys_for(rl, servers) == {"ASSAY_API_KEY": "two", "ASSAY_WATCH_API_KEY": "one"}
+    assert keys_for(["rl", "--reward", "http://127.0.0.1:15"], servers) == {}
 
 
 def test_output_that_a_full_disk_does_not_take_ends_nothing(tmp_path: Path) -> None:

@@ -13,11 +13,12 @@ import fcntl
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import get_args
 
@@ -30,6 +31,7 @@ from assay_web.jobs.child import KIND
 from assay_web.jobs.job import FOLDER, STOP_FILE, Job, jobs_of, newest_runs, read_job
 from assay_web.jobs.kind import Lane
 from assay_web.jobs.log import OUTPUT_FILE
+from assay_web.settings import RewardServer
 
 log = logging.getLogger(__name__)
 
@@ -41,14 +43,18 @@ HOLDING = frozenset(
         *("curate-verify", "curate-consistency", "curate-stage1", "curate-stage2"),
     )
 )
+#: Output as it comes, without colours.
+PLAIN = {"PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
 LOOK_S, IDLE_S = 0.5, 15.0  #: between two looks at whether something may begin, while something waits and otherwise
 
 
 class JobScheduler:
-    """`start` before the first request, `stop` after the last; running jobs go on."""
+    """`start` before the first request, `stop` after the last; running jobs go on. `servers`: reward servers that the
+    page knows, whose keys a job gets that names one."""
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, servers: Callable[[], Iterable[RewardServer]] = tuple) -> None:
         self.workspace = workspace
+        self._servers = servers
         self._root = workspace.root / FOLDER
         self._wake, self._ending = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
@@ -146,7 +152,7 @@ class JobScheduler:
             child = subprocess.Popen(
                 [sys.executable, "-m", "assay_web.jobs.child", str(job.folder), *job.arguments],
                 cwd=root,
-                env={**os.environ, "ASSAY_WORKSPACE": str(root), "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"},
+                env={**os.environ, **keys_for(job.arguments, self._servers()), "ASSAY_WORKSPACE": str(root), **PLAIN},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -165,6 +171,17 @@ class JobScheduler:
             yield
         finally:
             os.close(lock)
+
+
+def keys_for(arguments: Sequence[str], servers: Iterable[RewardServer]) -> dict[str, str]:
+    """Environment variables with the keys of the reward servers that a command names: the first one that it trains on
+    or asks, and the first that it only watches. A key is never part of a command line."""
+    keys: dict[str, str] = {}
+    for server in servers:
+        for option, text in zip(("", *arguments), arguments, strict=False):
+            if server.key is not None and re.search(rf"{re.escape(server.url.rstrip('/'))}(?![\w.:-])", text):
+                keys.setdefault("ASSAY_WATCH_API_KEY" if option == "--watch" else "ASSAY_API_KEY", server.key)
+    return keys
 
 
 def running_elsewhere(workspace: Workspace) -> str | None:

@@ -9,6 +9,7 @@ import { api, body } from "../../api/client";
 import { useAllows } from "../../api/session";
 import { Empty, Failure, Waiting } from "../../components/States";
 import { t } from "../../i18n";
+import { StartMenu } from "../jobs/StartMenu";
 import { Command } from "../../components/Command";
 import { rememberedColumns, RunColumnsMenu } from "./RunColumns";
 import { CopyLink } from "./curveView";
@@ -71,6 +72,7 @@ export function RunList() {
       <Group justify="space-between">
         <Title order={1}>{t("Runs")}</Title>
         <Group gap="xs">
+          <StartMenu areas={["rewards", "policies"]} />
           <Button variant="subtle" component={Link} to="/runs/alerts">
             {t("Alerts")}
           </Button>
