@@ -17,7 +17,8 @@ from assay.system.closable import Closable
 
 
 class SQLiteFile(Closable):
-    """One open file. Threads may share it and take turns; other processes have their own."""
+    """One open file. Threads may share it: those that write take turns, and so do those that read, on a connection of
+    their own, so that no reader waits for another thread's fsync. Other processes have their own."""
 
     #: Statements, each ending in ";\n", that make the tables; and their version, 1 or higher.
     schema: str
@@ -29,12 +30,13 @@ class SQLiteFile(Closable):
         """`wait`: seconds to wait for another process's transaction before BusyError."""
         self.path = path
         self.wait = wait
-        self._turn = threading.RLock()
-        self._inside = False
+        self._turn, self._readers_turn = threading.RLock(), threading.RLock()
+        self._thread = threading.local()
         with self._errors():
-            self._db = sqlite3.connect(path, timeout=wait, isolation_level=None, check_same_thread=False)
+            self._db = self._connect()
             try:
                 self._prepare()
+                self._reader = self._connect()
             except BaseException:
                 self._db.close()
                 raise
@@ -46,37 +48,46 @@ class SQLiteFile(Closable):
         `durable=False` spares the fsync: after a power failure (not: a kill) the last such transactions may be missing.
         """
         with self._turn, self._errors():
-            assert not self._inside, "transactions do not nest"
+            self._require_outside()
             self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             self._db.execute("BEGIN IMMEDIATE")
-            with self._transaction():
+            with self._transaction(self._db):
                 yield self._db
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """One state of the file, whatever others write meanwhile."""
-        with self._turn, self._errors():
-            assert not self._inside, "transactions do not nest"
-            self._db.execute("BEGIN")
-            with self._transaction():
-                yield self._db
+        with self._readers_turn, self._errors():
+            self._require_outside()
+            self._reader.execute("BEGIN")
+            with self._transaction(self._reader):
+                yield self._reader
 
     def close(self) -> None:
-        with self._turn:
+        with self._turn, self._readers_turn:
+            self._reader.close()
             self._db.close()
 
+    def _connect(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self.path, timeout=self.wait, isolation_level=None, check_same_thread=False)
+        db.row_factory = sqlite3.Row
+        return db
+
+    def _require_outside(self) -> None:
+        assert not getattr(self._thread, "inside", False), "transactions do not nest"
+
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._inside = True
+    def _transaction(self, db: sqlite3.Connection) -> Iterator[None]:
+        self._thread.inside = True
         try:
             yield
-            self._db.execute("COMMIT")
+            db.execute("COMMIT")
         except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
+            if db.in_transaction:
+                db.execute("ROLLBACK")
             raise
         finally:
-            self._inside = False
+            self._thread.inside = False
 
     def _prepare(self) -> None:
         deadline = time.monotonic() + self.wait
@@ -88,13 +99,12 @@ class SQLiteFile(Closable):
                 if "locked" not in str(error) or time.monotonic() > deadline:
                     raise
                 time.sleep(0.02)
-        self._db.row_factory = sqlite3.Row
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if version > self.version:
             raise BackendError(f"{self.path} has version {version}, this Assay knows {self.version}: upgrade Assay")
         if version < self.version:
             self._db.execute("BEGIN IMMEDIATE")
-            with self._transaction():
+            with self._transaction(self._db):
                 for statement in self.schema.split(";\n"):
                     self._db.execute(statement)
                 if version:
