@@ -38,13 +38,18 @@ export function withoutUnusedKatex(): Plugin {
  */
 export function finishedFiles(session: string[]): Plugin {
   let folder = "";
+  let written = false;
   return {
     name: "finished-files",
     apply: "build",
     configResolved(config) {
       folder = config.build.outDir;
     },
+    writeBundle() {
+      written = true;
+    },
     async closeBundle() {
+      if (!written) return; // the build failed, and says why
       await keepUsedStyles(folder);
       await writeSessionPage(folder, session);
       for (const path of await files(folder, COMPRESSED)) await compress(path);

@@ -24,9 +24,23 @@ export async function problemOf(response: Response): Promise<Problem> {
   const wait = Number(response.headers.get("Retry-After"));
   const after = Number.isFinite(wait) && wait > 0 ? wait : null;
   try {
-    const body = (await response.json()) as { code?: string; detail?: string };
-    return new Problem(response.status, body.code ?? "error", inLanguage(body.detail ?? response.statusText), after);
+    const body = (await response.json()) as Reply;
+    return new Problem(response.status, body.code ?? "error", inLanguage(inWords(body) ?? response.statusText), after);
   } catch {
     return new Problem(response.status, "error", response.statusText || t("status {{status}}", { status: response.status }), after);
   }
+}
+
+interface Reply {
+  code?: string;
+  detail?: string;
+  errors?: { field: string; message: string }[];
+}
+
+/** Without the names that programs give to what they send: a page's reader has never seen "field 'ticket'". */
+function inWords({ detail, errors }: Reply): string | undefined {
+  const first = errors?.[0];
+  if (first === undefined) return detail?.replace(/^field '[^']*': /, "");
+  const name = first.field.split(".").findLast((part) => !/^\d+$/.test(part)) ?? "";
+  return (name === "" ? "" : `${name.replaceAll("_", " ")}: `) + first.message;
 }

@@ -10,6 +10,7 @@ import { Empty } from "../components/States";
 import { t } from "../i18n";
 import { roleName } from "../pages/access/roles";
 import { AREAS, FIRST_HOUR, HOME, type Area } from "./areas";
+import { TabTitle } from "./PlaceNames";
 import { SessionGate } from "./SessionGate";
 import { Shell } from "./Shell";
 
@@ -21,6 +22,7 @@ const TokensPage = lazyPage(() => import("../pages/access/TokensPage"));
 export function App() {
   return (
     <ErrorBoundary what={t("This page")}>
+      <TabTitle />
       <Routes>
         <Route
           path="/invitation"

@@ -27,6 +27,7 @@ import { roleName } from "../pages/access/roles";
 import { Undelivered } from "../pages/annotate/Undelivered";
 import { firstHourGoesOn } from "../pages/home/following";
 import { AREAS, FIRST_HOUR, HOME } from "./areas";
+import { Breadcrumbs } from "./PlaceNames";
 import { useSession, type Role } from "../api/session";
 import { t } from "../i18n";
 
@@ -48,7 +49,7 @@ export function Shell({ children }: { children: ReactNode }) {
       <a className="skip-link" href="#page">{t("Skip to the page")}</a>
       <AppShell.Header>
         <Group h="100%" px="sm" justify="space-between" wrap="nowrap">
-          <Group gap="xs" wrap="nowrap">
+          <Group gap="xs" wrap="nowrap" style={{ minWidth: 0 }}>
             <Burger opened={opened} onClick={toggle} hiddenFrom="sm" size="sm" aria-label={t("Navigation")} />
             <Burger
               opened={!away}
@@ -66,6 +67,7 @@ export function Shell({ children }: { children: ReactNode }) {
                 <Badge color="yellow" variant="light" size="sm" tabIndex={0}>{t("open access")}</Badge>
               </Tooltip>
             )}
+            <Breadcrumbs />
           </Group>
           <Group gap="xs" wrap="nowrap">
             <ColorSchemeSwitch />

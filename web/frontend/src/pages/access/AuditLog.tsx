@@ -44,7 +44,7 @@ export function AuditLog() {
         else now.set(name, value);
         return now;
       },
-      { replace: true },
+      { replace: name === "subject" }, // typed
     );
   const lines = data?.pages.flatMap((page) => page.lines) ?? [];
   const names = data?.pages[0];
@@ -120,6 +120,11 @@ export function AuditLog() {
 
 function SubjectFilter({ given: initial, onChange }: { given: string; onChange: (value: string) => void }) {
   const [typed, setTyped] = useState(initial);
+  const [before, setBefore] = useState(initial);
+  if (initial !== before) {
+    setBefore(initial); // by the browser's Back
+    setTyped(initial);
+  }
   const later = useDebouncedCallback(onChange, 300);
   return (
     <TextInput

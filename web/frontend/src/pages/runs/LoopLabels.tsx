@@ -35,7 +35,7 @@ export function LoopLabels({ id, running }: { id: string; running: boolean }) {
             <SegmentedControl
               aria-label="Which pairs"
               value={waiting ? "waiting" : "all"}
-              onChange={(value) => setAddress(value === "all" ? {} : { asked: value }, { replace: true })}
+              onChange={(value) => setAddress(value === "all" ? {} : { asked: value })}
               data={[
                 { value: "all", label: "all" },
                 { value: "waiting", label: `waiting (${data.waiting})` },
@@ -63,7 +63,7 @@ export function LoopLabels({ id, running }: { id: string; running: boolean }) {
           size="sm"
           total={Math.ceil(data.total / PAGE)}
           value={page}
-          onChange={(value) => setAddress({ ...(waiting ? { asked: "waiting" } : {}), page: String(value) }, { replace: true })}
+          onChange={(value) => setAddress({ ...(waiting ? { asked: "waiting" } : {}), page: String(value) })}
           getControlProps={(control) => ({ "aria-label": `${control} page` })}
         />
       )}

@@ -46,7 +46,7 @@ export function RunList() {
         if (!("page" in changes)) after.delete("page");
         return after;
       },
-      { replace: !("page" in changes) },
+      { replace: "text" in changes },
     );
   const change = (name: string, value: string | null) => changeAll({ [name]: value });
   const search = useDebouncedCallback((value: string) => change("text", value), 250);

@@ -33,7 +33,7 @@ export function RunSamples({ id, running }: { id: string; running: boolean }) {
         }
         return after;
       },
-      { replace: true },
+      { replace: "solved" in changes }, // typed
     );
   const query = { ...(requested === null ? {} : { step: Number(requested) }), order, limit: PAGE, offset: (page - 1) * PAGE, solved_above: above };
   const { data, failureReason: error } = useQuery({

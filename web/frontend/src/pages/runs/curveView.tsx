@@ -38,7 +38,6 @@ export function useCurveView(): { view: CurveView; change: ChangeView; onZoom: (
         }
         return after;
       },
-      { replace: true },
     );
   return { view, change, onZoom: (zoom) => change({ zoom: zoom === null ? null : zoom.map((end) => Number(end.toPrecision(6))).join("~") }), address };
 }

@@ -43,7 +43,7 @@ export function ItemsPage() {
     if (value === null || value === "") next.delete(name);
     else next.set(name, value);
     if (name !== "start") next.delete("start");
-    setSearch(next, { replace: true });
+    setSearch(next, { replace: name === "text" });
   };
   return (
     <QueueArea>

@@ -11,6 +11,8 @@ import { t } from "../../../i18n";
 import { CONFLICTS, filtersSet, isId, LABELS, MANY, ONE, POOLS, translated } from "./filters";
 
 type Facets = Schemas["ComparisonFacets"];
+/** These change with each key: Back leads to what was before them. */
+const TYPED = ["text", "id", "reward_low", "reward_high"];
 type Change = (changes: Record<string, string | string[] | null>) => void;
 
 /** Everything that can be asked, in the address. */
@@ -30,7 +32,7 @@ export function FilterBar({ facets }: { facets: Facets | undefined }) {
         }
         return after;
       },
-      { replace: true },
+      { replace: Object.keys(changes).every((name) => TYPED.includes(name)) },
     );
   const clear = () => change(Object.fromEntries([...MANY, ...ONE.filter((name) => name !== "order")].map((name) => [name, null])));
   return (
@@ -67,7 +69,13 @@ interface Part {
 /** One box for texts and ids: an id of ours is told by its form, a source's own by choosing "Id". */
 function SearchBox({ address, change }: Part) {
   const [by, setBy] = useState<"text" | "id">(address.get("id") ? "id" : "text");
-  const [typed, setTyped] = useState(address.get("id") ?? address.get("text") ?? "");
+  const asked = address.get("id") ?? address.get("text") ?? "";
+  const [typed, setTyped] = useState(asked);
+  const [before, setBefore] = useState(asked);
+  if (asked !== before) {
+    setBefore(asked); // by the browser's Back
+    if (asked !== typed.trim()) setTyped(asked);
+  }
   const search = (value: string, kind: "text" | "id") => {
     const name = isId(value) ? "id" : kind;
     change({ text: null, id: null, [name]: value.trim() || null });

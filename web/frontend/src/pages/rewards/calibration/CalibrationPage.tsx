@@ -47,7 +47,7 @@ export function CalibrationPage() {
               }),
             }))}
             value={run.run_id}
-            onChange={(id) => id !== null && setSearch({ run: id }, { replace: true })}
+            onChange={(id) => id !== null && setSearch({ run: id })}
             allowDeselect={false}
             maw={620}
           />

@@ -42,7 +42,7 @@ export function DisagreementsPage() {
       if (value === null) next.delete(name);
       else next.set(name, value);
     }
-    setSearch(next, { replace: true });
+    setSearch(next);
   };
   return (
     <Stack gap="sm">

@@ -38,7 +38,7 @@ export function BoardPage() {
     const next = new URLSearchParams(search);
     next.delete(name);
     for (const value of values) next.append(name, value);
-    setSearch(next, { replace: true });
+    setSearch(next);
   };
   const rows = results.flatMap((result) => {
     const aggregate = result.aggregates.find(({ name }) => name === part);

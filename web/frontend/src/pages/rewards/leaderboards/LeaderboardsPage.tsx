@@ -56,7 +56,7 @@ function Overview({ boards }: { boards: Board[] }) {
                   <UnstyledButton
                     fz="sm"
                     fw={board.bench === sort ? 700 : 500}
-                    onClick={() => setSearch({ sort: board.bench }, { replace: true })}
+                    onClick={() => setSearch({ sort: board.bench })}
                     aria-label={t("Sort by {{board}}", { board: board.title })}
                   >
                     {board.title}

@@ -52,7 +52,7 @@ export function LengthPage() {
           label: `${one.model} ${short(one.version)}${one.principle ? t(" by “{{principle}}”", { principle: one.principle }) : ""}, ${t("{{count}} responses", { count: one.scored })}`,
         }))}
         value={keyOf(model)}
-        onChange={(key) => key !== null && setSearch({ model: key }, { replace: true })}
+        onChange={(key) => key !== null && setSearch({ model: key })}
         allowDeselect={false}
         searchable
         maw={620}
