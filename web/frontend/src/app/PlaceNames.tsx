@@ -22,14 +22,14 @@ function useShown(): Shown {
       const element = document.querySelector("h1");
       const heading = named(element);
       const placed = element?.querySelector("a") != null;
-      const part = named(document.querySelector("#page [role=tab][aria-selected=true]"));
+      const part = named(document.querySelector("#page [role=tab][aria-selected=true], #page nav a[aria-current=page]"));
       setShown((before) => (before.heading === heading && before.part === part && before.placed === placed ? before : { heading, part, placed }));
     };
     const observer = new MutationObserver(() => {
       cancelAnimationFrame(frame);
       frame = requestAnimationFrame(look);
     });
-    observer.observe(document.body, { subtree: true, childList: true, characterData: true, attributeFilter: ["aria-selected"] });
+    observer.observe(document.body, { subtree: true, childList: true, characterData: true, attributeFilter: ["aria-selected", "aria-current"] });
     look();
     return () => {
       cancelAnimationFrame(frame);
