@@ -3,6 +3,7 @@ import type { ReactElement } from "react";
 import { Link } from "react-router";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 
+import { CurrentSession, type Session } from "../api/session";
 import { QueueReport } from "../pages/annotate/queues/QueueReport";
 import { Accounts } from "../pages/access/Accounts";
 import { CalibrationPage } from "../pages/rewards/calibration/CalibrationPage";
@@ -13,10 +14,17 @@ import { RunList } from "../pages/runs/RunList";
 import { renderAt } from "../testing/render";
 import { SessionGate } from "./SessionGate";
 
+const SESSION = { name: "ada", role: "curator", permissions: ["queues", "vote", "records", "curate"] } as unknown as Session;
+const BUSY = { timeout: 20_000 }; // a busy machine
+
 beforeEach(() => {
   vi.stubGlobal("fetch", async () => Response.json({ code: "busy", detail: "assay data import holds the store" }, { status: 503 }));
 });
 afterEach(() => vi.unstubAllGlobals());
+
+function asCurator(page: ReactElement): ReactElement {
+  return <CurrentSession value={SESSION}>{page}</CurrentSession>;
+}
 
 const PAGES: [string, ReactElement][] = [
   ["who is signed in", <SessionGate>page</SessionGate>],
@@ -26,7 +34,7 @@ const PAGES: [string, ReactElement][] = [
   ["disagreements", <DisagreementsPage />],
   ["leaderboards", <LeaderboardsPage />],
   ["length", <LengthPage />],
-  ["runs", <RunList />],
+  ["runs", asCurator(<RunList />)],
 ];
 
 it("says so too where the rows of another filter are still shown", async () => {
@@ -38,7 +46,7 @@ it("says so too where the rows of another filter are still shown", async () => {
   );
   renderAt(
     <>
-      <RunList />
+      {asCurator(<RunList />)}
       <Link to="/?status=failed">failed ones</Link>
     </>,
     "/",
