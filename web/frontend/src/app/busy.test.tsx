@@ -15,7 +15,6 @@ import { renderAt } from "../testing/render";
 import { SessionGate } from "./SessionGate";
 
 const SESSION = { name: "ada", role: "curator", permissions: ["queues", "vote", "records", "curate"] } as unknown as Session;
-const BUSY = { timeout: 20_000 }; // a busy machine
 
 beforeEach(() => {
   vi.stubGlobal("fetch", async () => Response.json({ code: "busy", detail: "assay data import holds the store" }, { status: 503 }));
