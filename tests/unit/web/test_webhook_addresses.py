@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ssl
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import get_args
 
 import pytest
+import trustme
 
 from assay.errors import BadInputError
 from assay_web.access.webhook_routes import EventType
 from assay_web.webhooks.event import TYPES
-from assay_web.webhooks.sender import check_url, refusal_of, send, signature
+from assay_web.webhooks.sender import _authorities, check_url, refusal_of, send, signature
 
 
 def test_a_signature_is_that_of_the_standard() -> None:
@@ -65,6 +70,28 @@ def test_nothing_is_sent_to_an_address_that_became_private() -> None:
     attempt = send("https://localhost:9/hook", "whsec_AAAA", "msg_1", "{}", private=False, now=0.0)
     assert attempt.status is None
     assert "private" in (attempt.error or "")
+
+
+def test_a_certificate_must_be_the_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The request goes to an address, and the certificate is checked against the name."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    _authorities.cache_clear()
+    statuses = {}
+    for name in ("localhost", "elsewhere.example"):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert(name).configure_cert(context)
+        server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)  # answers 501
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        port = server.server_address[1]
+        attempt = send(f"https://localhost:{port}/", "whsec_AAAA", "msg_1", "{}", private=True, now=0.0)
+        statuses[name] = (attempt.status, "CERTIFICATE_VERIFY_FAILED" in (attempt.error or ""))
+        server.shutdown()
+        server.server_close()
+    _authorities.cache_clear()
+    assert statuses == {"localhost": (501, False), "elsewhere.example": (None, True)}
 
 
 def test_routes_know_the_events_there_are() -> None:

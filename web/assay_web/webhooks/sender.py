@@ -14,9 +14,12 @@ import hashlib
 import hmac
 import ipaddress
 import socket
+import ssl
 from dataclasses import dataclass
-from urllib.parse import urlsplit, urlunsplit
+from functools import cache
+from urllib.parse import SplitResult, urlsplit, urlunsplit
 
+import certifi
 import httpx
 
 from assay import __version__
@@ -41,6 +44,14 @@ def signature(secret: str, message: str, timestamp: int, body: str) -> str:
     key = base64.b64decode(secret.removeprefix(SECRET))
     signed = f"{message}.{timestamp}.{body}".encode()
     return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+
+
+@cache
+def _authorities() -> ssl.SSLContext:
+    """The machine's and those of certifi, for machines that have none."""
+    context = ssl.create_default_context()
+    context.load_verify_locations(certifi.where())
+    return context
 
 
 def check_url(url: str, *, private: bool) -> None:
@@ -91,9 +102,7 @@ def send(url: str, secret: str, message: str, body: str, *, private: bool, now: 
     refused = next((why for each in addresses if (why := refusal_of(each, private=private)) is not None), None)
     if refused is not None:
         return DeliveryAttempt(None, refused, ", ".join(addresses))
-    parts, address = urlsplit(url), addresses[0]
-    literal = f"[{address}]" if ":" in address else address
-    pinned = urlunsplit(parts._replace(netloc=f"{literal}:{parts.port}" if parts.port else literal))
+    parts = urlsplit(url)
     headers = {
         "Host": parts.netloc,
         "Content-Type": "application/json",
@@ -102,23 +111,30 @@ def send(url: str, secret: str, message: str, body: str, *, private: bool, now: 
         "webhook-timestamp": str(int(now)),
         "webhook-signature": signature(secret, message, int(now), body),
     }
-    try:
-        with (
-            httpx.Client(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False) as client,
-            client.stream(
-                "POST",
-                pinned,
-                content=body.encode(),
-                headers=headers,
-                extensions={"sni_hostname": parts.hostname or ""},  # the certificate is the name's
-            ) as reply,
-        ):
-            status = reply.status_code
-    except httpx.TimeoutException:
-        return DeliveryAttempt(None, f"no answer within {TIMEOUT_S:.0f} s", address)
-    except httpx.HTTPError as error:
-        return DeliveryAttempt(None, f"no connection: {error}"[:300], address)
+    for address in addresses:
+        try:
+            status = _posted(parts, address, headers, body)
+            break
+        except httpx.TimeoutException:
+            return DeliveryAttempt(None, f"no answer within {TIMEOUT_S:.0f} s", address)
+        except httpx.ConnectError as error:  # the next address may have somebody who listens
+            if address == addresses[-1]:
+                return DeliveryAttempt(None, f"no connection: {error}"[:300], address)
+        except httpx.HTTPError as error:
+            return DeliveryAttempt(None, f"no reply: {error}"[:300], address)
     if 200 <= status < 300:
         return DeliveryAttempt(status, None, address)
     why = "a redirect, which is not followed" if 300 <= status < 400 else f"the receiver answered {status}"
     return DeliveryAttempt(status, why, address, gone=status == 410)
+
+
+def _posted(parts: SplitResult, address: str, headers: dict[str, str], body: str) -> int:
+    """The reply's status, of a request to this address and no other."""
+    literal = f"[{address}]" if ":" in address else address
+    pinned = urlunsplit(parts._replace(netloc=f"{literal}:{parts.port}" if parts.port else literal))
+    name = {"sni_hostname": parts.hostname or ""}  # the certificate is the name's
+    with (
+        httpx.Client(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False, verify=_authorities()) as client,
+        client.stream("POST", pinned, content=body.encode(), headers=headers, extensions=name) as reply,
+    ):
+        return reply.status_code
