@@ -1,4 +1,4 @@
-"""`assay data`: the group; export and snapshots. Import, hygiene and contamination are in other modules."""
+"""`assay data`: the group; export, snapshots and vectors. Import, hygiene and contamination are in other modules."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
     importing.add_to(group)
     add_commands(group, export)
     hygiene.add_to(group)
-    add_commands(group, snapshot, snapshots)
+    add_commands(group, snapshot, snapshots, embed)
     contamination.add_to(group)
     app.add_typer(group, name="data")
 
@@ -72,6 +72,39 @@ def snapshot(
         for s in created
     ]
     return CommandResult({"run_id": run.id, "snapshots": [asdict(s) for s in created]}, "\n".join(lines))
+
+
+def embed(
+    workspace: Workspace,
+    encoder: Annotated[str, typer.Option(help="minilm, hashing, or a sentence-transformers model.")] = "minilm",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    pool: PoolOption = None,
+    source: SourceFilter = None,
+    category: CategoryFilter = None,
+) -> CommandResult:
+    """Make the vectors of comparisons that lack one, by which the page finds similar ones. Interrupted: run it again.
+
+    Default pools: gold, silver, recycled and unverified.
+
+    Example: `assay data embed --encoder hashing`
+    """
+    from assay_pipelines.embedding.encoder_loader import open_encoder
+    from assay_pipelines.embedding.stored import embed_comparisons
+
+    selection = selection_of(pool, source, category)
+    opened = open_encoder(encoder, device)
+    with (
+        start_run(workspace, "embed", {"encoder": opened.name, **asdict(selection)}) as run,
+        progress_bar("embedding", unit="comparison") as advance,
+    ):
+        report = embed_comparisons(
+            workspace, opened, selection, run.id, advance=advance, reference=encoder, device=device
+        )
+        run.metrics.update(asdict(report))
+    return CommandResult(
+        {"run": run.id, **asdict(report)},
+        f"{report.embedded} comparisons embedded by {report.space}, {report.stored_before} had a vector",
+    )
 
 
 def snapshots(workspace: Workspace) -> CommandResult:

@@ -64,6 +64,7 @@ JOB_KINDS: Kind[JobKind] = Kind(
         "clean": "assay_web.jobs.kinds:CLEAN",
         "dedup": "assay_web.jobs.kinds:DEDUP",
         "near_duplicates": "assay_web.jobs.kinds:NEAR_DUPLICATES",
+        "embed": "assay_web.jobs.kinds:EMBED",
         "decontaminate": "assay_web.jobs.kinds:DECONTAMINATE",
         "verify": "assay_web.jobs.kinds:VERIFY",
         "stage1": "assay_web.jobs.kinds:STAGE1",

@@ -29,6 +29,10 @@ NEAR_DUPLICATES = JobKind(
     *("Near-duplicates", ("data", "near-dup"), "data", "store", ("action", "threshold", "shingle", "over")),
     figures=comparisons_figures,
 )
+EMBED = JobKind(
+    *("Embed", ("data", "embed"), "data", "store", ("encoder", "pool", "source")),
+    figures=comparisons_figures,
+)
 DECONTAMINATE = JobKind(
     "Decontaminate",
     ("data", "decontaminate"),

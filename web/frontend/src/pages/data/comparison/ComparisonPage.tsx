@@ -16,6 +16,7 @@ import { Neighbours } from "./Neighbours";
 import { Attributes, Feedback, PrincipleVotes } from "./Principles";
 import { Scores } from "./Scores";
 import { Section } from "./Section";
+import { Similar } from "./Similar";
 import { PromptText, ResponseText, type Form } from "./Texts";
 
 /** One comparison with all that is known of it. */
@@ -77,6 +78,7 @@ export function ComparisonPage() {
       <Attributes attributes={data.attributes} />
       <Holdings snapshots={data.snapshots} />
       <Overlaps overlaps={data.overlaps} />
+      <Similar key={id} id={id} />
       <Section title={t("Lineage")}>
         <SimpleGrid cols={{ base: 1, md: 2 }} spacing="md">
           <Lineage key={`${id} up`} name={id} direction="up" />
