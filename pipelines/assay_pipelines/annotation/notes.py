@@ -52,19 +52,19 @@ def add_note(service: AnnotationService, assignment: Assignment, kind: NoteKind,
         new = transaction.change(note)
     if not new:
         service.outbox.deliver_all()
-    return _found(service.ledger, assignment.queue, note.id)
+    return _stored_note(service.ledger, assignment.queue, note.id)
 
 
 def resolve_note(
     service: AnnotationService, queue: str, note: str, person: str, *, resolved: bool, reply: str = ""
 ) -> ItemNote:
     """`reply`: what its writer is told. Not `resolved`: open again. Raises NotFoundError."""
-    _found(service.ledger, queue, note)
+    _stored_note(service.ledger, queue, note)
     with service.outbox.transaction() as transaction:
         row = queue_row(transaction.db, queue)
         detail = {"note": note, "resolved": resolved, "reply": reply.strip()}
         transaction.change(QueueChange(row["queue_id"], "note_resolved", detail, person, time.time()))
-    return _found(service.ledger, queue, note)
+    return _stored_note(service.ledger, queue, note)
 
 
 def queue_notes(ledger: Ledger, queue: str, *, person: str | None = None) -> list[ItemNote]:
@@ -78,7 +78,7 @@ def queue_notes(ledger: Ledger, queue: str, *, person: str | None = None) -> lis
     return [_note(row) for row in rows]
 
 
-def _found(ledger: Ledger, queue: str, note: str) -> ItemNote:
+def _stored_note(ledger: Ledger, queue: str, note: str) -> ItemNote:
     with ledger.reading() as db:
         values = (queue_row(db, queue)["queue_id"], note)
         row = db.execute(f"{_READ} WHERE n.queue_id = ? AND n.note_id = ?", values).fetchone()
