@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { matchPath, useLocation } from "react-router";
 
-import { counted } from "../../format/count";
+import { t } from "../../i18n";
 import { Refused, Unsent } from "./session/Notices";
 import { deliver, dismissRefused, keptVotes, refusedVotes } from "./session/outbox";
 import { sendVote } from "./session/send";
@@ -32,7 +32,7 @@ function Sending({ person }: { person: string }) {
       onTrouble(null);
       setRefused(refusedVotes(person));
       if (stored > 0) {
-        const message = `${counted(stored, "vote")} that waited in this browser ${stored === 1 ? "is" : "are"} stored now.`;
+        const message = t("{{count}} votes that waited in this browser are stored now.", { count: stored });
         notifications.show({ color: "teal", message: message, autoClose: 10_000 });
       }
       return stored;

@@ -7,8 +7,8 @@ import { api, body, type Schemas } from "../../api/client";
 import { formatNumber } from "../../components/chartData";
 import { Messages } from "../../components/Messages";
 import { Empty, Failure, Waiting } from "../../components/States";
-import { counted } from "../../format/count";
 import { instant } from "../../format/moment";
+import { t } from "../../i18n";
 import { useCut } from "./useCut";
 
 type Asked = Schemas["AskedLabelReply"];
@@ -27,22 +27,22 @@ export function LoopLabels({ id, running }: { id: string; running: boolean }) {
     refetchInterval: running ? 3000 : false,
   });
   return (
-    <section aria-label="What was asked">
+    <section aria-label={t("What was asked")}>
       <Group gap="md" mb={6}>
-        <Title order={2}>What was asked</Title>
+        <Title order={2}>{t("What was asked")}</Title>
         {data !== undefined && (
           <>
             <SegmentedControl
-              aria-label="Which pairs"
+              aria-label={t("Which pairs")}
               value={waiting ? "waiting" : "all"}
               onChange={(value) => setAddress(value === "all" ? {} : { asked: value })}
               data={[
                 { value: "all", label: "all" },
-                { value: "waiting", label: `waiting (${data.waiting})` },
+                { value: "waiting", label: t("waiting ({{waiting}})", { waiting: data.waiting }) },
               ]}
             />
             <Text size="sm" className="dim" role="status">
-              {counted(data.total, "pair")}, newest first
+              {t("{{pairs}}, newest first", { pairs: t("{{count}} pairs", { count: data.total }) })}
             </Text>
           </>
         )}
@@ -51,8 +51,8 @@ export function LoopLabels({ id, running }: { id: string; running: boolean }) {
       {data === undefined && error === null && <Waiting />}
       {data !== undefined &&
         (data.labels.length === 0 ? (
-          <Empty title={waiting ? "Nothing is waited for" : "Nothing was asked yet"}>
-            {waiting ? "Every pair that was asked about has its answer, or none will come." : "The selector picks pairs among the rollouts of a step that buys labels."}
+          <Empty title={waiting ? t("Nothing is waited for") : t("Nothing was asked yet")}>
+            {waiting ? t("Every pair that was asked about has its answer, or none will come.") : t("The selector picks pairs among the rollouts of a step that buys labels.")}
           </Empty>
         ) : (
           <AskedTable labels={data.labels} />
@@ -64,7 +64,7 @@ export function LoopLabels({ id, running }: { id: string; running: boolean }) {
           total={Math.ceil(data.total / PAGE)}
           value={page}
           onChange={(value) => setAddress({ ...(waiting ? { asked: "waiting" } : {}), page: String(value) })}
-          getControlProps={(control) => ({ "aria-label": `${control} page` })}
+          getControlProps={(control) => ({ "aria-label": t("{{control}} page", { control }) })}
         />
       )}
     </section>
@@ -76,22 +76,14 @@ function AskedTable({ labels }: { labels: Asked[] }) {
   const toggle = (id: string) => setOpened((now) => new Set(now.has(id) ? [...now].filter((one) => one !== id) : [...now, id]));
   return (
     <div className="panel" style={{ padding: 0, overflowX: "auto" }}>
-      <Table aria-label="Pairs that were asked about">
+      <Table aria-label={t("Pairs that were asked about")}>
         <Table.Thead>
           <Table.Tr>
-            <Table.Th scope="col" w={56}>
-              Step
-            </Table.Th>
-            <Table.Th scope="col">Prompt and responses</Table.Th>
-            <Table.Th scope="col" w={110} visibleFrom="sm">
-              Label
-            </Table.Th>
-            <Table.Th scope="col" w={190} visibleFrom="sm">
-              Why it was picked
-            </Table.Th>
-            <Table.Th scope="col" w={190} visibleFrom="md">
-              By whom and when
-            </Table.Th>
+            <Table.Th scope="col" w={56}>{t("Step")}</Table.Th>
+            <Table.Th scope="col">{t("Prompt and responses")}</Table.Th>
+            <Table.Th scope="col" w={110} visibleFrom="sm">{t("Label")}</Table.Th>
+            <Table.Th scope="col" w={190} visibleFrom="sm">{t("Why it was picked")}</Table.Th>
+            <Table.Th scope="col" w={190} visibleFrom="md">{t("By whom and when")}</Table.Th>
           </Table.Tr>
         </Table.Thead>
         <Table.Tbody>
@@ -104,9 +96,9 @@ function AskedTable({ labels }: { labels: Asked[] }) {
   );
 }
 
-const answer = ({ label, waiting }: Asked) => label ?? (waiting ? "waited for" : "no answer");
+const answer = ({ label, waiting }: Asked) => label ?? (waiting ? t("waited for") : t("no answer"));
 const reasons = ({ selector, why }: Asked) => [selector, ...Object.entries(why).map(([name, value]) => `${name.replaceAll("_", " ")} ${formatNumber(value)}`)];
-const times = ({ source, asked_at, answered_at }: Asked) => [source, asked_at === null ? "" : `asked ${instant(asked_at)}`, answered_at === null ? "" : `answered ${instant(answered_at)}`].filter(Boolean);
+const times = ({ source, asked_at, answered_at }: Asked) => [source, asked_at === null ? "" : t("asked {{asked_at}}", { asked_at: instant(asked_at) }), answered_at === null ? "" : t("answered {{answered_at}}", { answered_at: instant(answered_at) })].filter(Boolean);
 
 function AskedRow({ asked, opened, toggle }: { asked: Asked; opened: boolean; toggle: () => void }) {
   const { row, cut } = useCut(opened);
@@ -117,23 +109,21 @@ function AskedRow({ asked, opened, toggle }: { asked: Asked; opened: boolean; to
       <Table.Td>
         <SimpleGrid cols={{ base: 1, md: 3 }} spacing="sm" verticalSpacing={4}>
           <div>
-            <Text size="xs" className="dim">
-              Prompt
-            </Text>
+            <Text size="xs" className="dim">{t("Prompt")}</Text>
             {turns.map((turn, number) => (typeof turn.content === "string" ? <Folding key={number} text={turn.content} opened={opened} /> : <Messages key={number} turns={[turn]} plain expected={turn.role} />))}
           </div>
           {asked.responses.map((response, number) => (
             <div key={number}>
               <Text size="xs" className="dim">
-                {`Response ${"AB"[number]}`}
-                {asked.label === "AB"[number] && <b>, preferred</b>}
+                {t("Response {{side}}", { side: "AB"[number] })}
+                {asked.label === "AB"[number] && <b>{t(", preferred")}</b>}
               </Text>
               <Folding text={response} opened={opened} />
             </div>
           ))}
         </SimpleGrid>
         <Text size="xs" className="dim" hiddenFrom="sm" mt={4}>
-          {`Label: ${answer(asked)}. Picked by ${reasons(asked).join(", ")}.`}
+          {t("Label: {{label}}. Picked by {{reasons}}.", { label: answer(asked), reasons: reasons(asked).join(", ") })}
         </Text>
         <Text size="xs" className="dim" hiddenFrom="md">
           {times(asked).join(", ")}
@@ -141,11 +131,11 @@ function AskedRow({ asked, opened, toggle }: { asked: Asked; opened: boolean; to
         <Group gap={4} mt={2}>
           {(opened || cut || asked.prompt.length > 1) && (
             <Button variant="subtle" size="compact-xs" aria-expanded={opened} onClick={toggle}>
-              {opened ? "Less" : "All of it"}
+              {opened ? t("Less") : t("All of it")}
             </Button>
           )}
           <Anchor component={Link} to={`/data/comparisons/${asked.comparison_id}`} size="xs">
-            Comparison
+            {t("Comparison")}
           </Anchor>
         </Group>
       </Table.Td>
@@ -153,12 +143,10 @@ function AskedRow({ asked, opened, toggle }: { asked: Asked; opened: boolean; to
         <Text size="sm" fw={600}>
           {answer(asked)}
         </Text>
-        {asked.held_out && <Mark text="not trained on" />}
+        {asked.held_out && <Mark text={t("not trained on")} />}
         {asked.contradicts && <Mark text="contradicted" />}
         {asked.cost > 0 && (
-          <Text size="xs" className="dim">
-            cost {formatNumber(asked.cost)}
-          </Text>
+          <Text size="xs" className="dim">{t("cost {{cost}}", { cost: formatNumber(asked.cost) })}</Text>
         )}
       </Table.Td>
       <Table.Td visibleFrom="sm">
@@ -183,7 +171,7 @@ function Folding({ text, opened }: { text: string; opened: boolean }) {
   const empty = text.trim() === "";
   return (
     <Text fz="sm" data-cuts className={empty ? "dim" : ""} style={{ whiteSpace: "pre-wrap", overflowWrap: "anywhere" }} {...(opened ? {} : { lineClamp: 4 })}>
-      {empty ? "(nothing)" : text}
+      {empty ? t("(nothing)") : text}
     </Text>
   );
 }

@@ -5,8 +5,8 @@ import { Text } from "@mantine/core";
 import type { Schemas } from "../../api/client";
 import { formatNumber } from "../../components/chartData";
 import { Messages } from "../../components/Messages";
-import { counted } from "../../format/count";
 import { duration } from "../../format/duration";
+import { t, textKey } from "../../i18n";
 
 type Episode = Schemas["EpisodeReply"];
 type Turn = Episode["turns"][number];
@@ -16,34 +16,34 @@ export function RunEpisode({ episode }: { episode: Episode }) {
   return (
     <div className="episode">
       {episode.opening.length > 0 && (
-        <section aria-label="Before the first turn">
-          <Heading title="Before the first turn" facts={[]} rewards={{}} />
+        <section aria-label={t("Before the first turn")}>
+          <Heading title={t("Before the first turn")} facts={[]} rewards={{}} />
           <Messages turns={episode.opening} plain />
         </section>
       )}
       <ol>
         {episode.turns.map((turn, number) => (
           <li key={number}>
-            <Heading title={`Turn ${number + 1}`} facts={factsOf(turn)} rewards={turn.rewards} />
+            <Heading title={t("Turn {{number}}", { number: number + 1 })} facts={factsOf(turn)} rewards={turn.rewards} />
             <Messages turns={turn.messages} plain />
           </li>
         ))}
       </ol>
-      <Heading title={`The episode ${ENDS[episode.ended] ?? episode.ended}`} facts={[]} rewards={episode.rewards} />
+      <Heading title={t("The episode {{ends}}", { ends: t(ENDS[episode.ended] ?? episode.ended) })} facts={[]} rewards={episode.rewards} />
     </div>
   );
 }
 
-const ENDS: Record<string, string> = { done: "came to its end", failed: "failed", turns: "was ended by the limit on turns", tokens: "was ended by the limit on tokens" };
+const ENDS: Record<string, string> = { done: textKey("came to its end"), failed: textKey("failed"), turns: textKey("was ended by the limit on turns"), tokens: textKey("was ended by the limit on tokens") };
 
 function factsOf(turn: Turn): string[] {
   return [
-    counted(turn.tokens, "token"),
+    t("{{count}} tokens", { count: turn.tokens }),
     duration(turn.seconds),
-    ...(turn.calls > 0 ? [counted(turn.calls, "call")] : []),
-    ...(turn.invalid > 0 ? [`${turn.invalid} could not be run`] : []),
-    ...(turn.errors > turn.invalid ? [counted(turn.errors - turn.invalid, "error")] : []),
-    ...(turn.oversized ? ["an observation was too long"] : []),
+    ...(turn.calls > 0 ? [t("{{count}} calls", { count: turn.calls })] : []),
+    ...(turn.invalid > 0 ? [t("{{invalid}} could not be run", { invalid: turn.invalid })] : []),
+    ...(turn.errors > turn.invalid ? [t("{{count}} errors", { count: turn.errors - turn.invalid })] : []),
+    ...(turn.oversized ? [t("an observation was too long")] : []),
   ];
 }
 

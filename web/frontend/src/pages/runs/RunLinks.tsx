@@ -3,6 +3,7 @@ import { Link } from "react-router";
 
 import type { Schemas } from "../../api/client";
 import { count } from "../../format/count";
+import { t } from "../../i18n";
 
 type Detail = Schemas["RunDetail"];
 type Linked = Schemas["RunLink"];
@@ -12,17 +13,17 @@ export function RunLinks({ detail }: { detail: Detail }) {
   return (
     <Stack gap="sm">
       <SimpleGrid cols={{ base: 1, md: 2 }} spacing="sm">
-        <Links title="Inputs" links={detail.inputs} empty="It read nothing that is recorded." />
-        <Links title="Outputs" links={detail.outputs} empty="It has made nothing that is recorded yet." />
+        <Links title={t("Inputs")} links={detail.inputs} empty={t("It read nothing that is recorded.")} />
+        <Links title={t("Outputs")} links={detail.outputs} empty={t("It has made nothing that is recorded yet.")} />
       </SimpleGrid>
       {detail.more_links > 0 && (
         <Text size="sm" className="dim">
-          {count(detail.more_links)} more are not shown.
+          {t("{{more_links}} more are not shown.", { more_links: count(detail.more_links) })}
         </Text>
       )}
       {detail.resumed_in.length > 0 && (
         <Text size="sm">
-          Gone on in{" "}
+          {t("Gone on in")}{" "}
           {detail.resumed_in.map((id) => (
             <Anchor key={id} component={Link} to={`/runs/${id}`} size="sm" ff="monospace" mr={6}>
               {id}
@@ -31,7 +32,7 @@ export function RunLinks({ detail }: { detail: Detail }) {
         </Text>
       )}
       <Anchor component={Link} to={`/data/lineage/${detail.run.id}`} size="sm">
-        What it came from and what came of it, all the way
+        {t("What it came from and what came of it, all the way")}
       </Anchor>
     </Stack>
   );

@@ -5,6 +5,7 @@ import { useEffect } from "react";
 import { api, body, type Schemas } from "../../api/client";
 import { Failure, Waiting } from "../../components/States";
 import { instant } from "../../format/moment";
+import { t } from "../../i18n";
 import type { Curves } from "./curves";
 import { LoopBudget } from "./LoopBudget";
 import { LoopLabels } from "./LoopLabels";
@@ -33,29 +34,27 @@ export function RunLoop({ id, curves }: { id: string; curves: Curves | undefined
         <LoopBudget id={id} loop={data} />
         <Events loop={data} />
       </SimpleGrid>
-      <section aria-label="Rewards and labels">
-        <Title order={2} mb={6}>
-          Rewards and labels
-        </Title>
+      <section aria-label={t("Rewards and labels")}>
+        <Title order={2} mb={6}>{t("Rewards and labels")}</Title>
         {charts.length === 0 || curves === undefined ? (
           <Text size="sm" className="dim">
-            Nothing was measured yet: its first step is on its way.
+            {t("Nothing was measured yet: its first step is on its way.")}
           </Text>
         ) : (
           <SimpleGrid cols={{ base: 1, md: 2, xl: 3 }} spacing="sm" verticalSpacing="sm">
             {charts.map((chart) => (
-              <RunChart key={chart.title} chart={chart} curves={curves} together={`${id} loop`} />
+              <RunChart key={chart.title} chart={chart} curves={curves} together={`${id}/loop`} />
             ))}
           </SimpleGrid>
         )}
         {!data.gold && (
-          <Alert color="gray" mt="sm" title="No gold reward">
-            This loop watches no reward that it is not trained on. training.watch in its file, as --watch of assay rl, names one: for example [verifier].
+          <Alert color="gray" mt="sm" title={t("No gold reward")}>
+            {t("This loop watches no reward that it is not trained on. training.watch in its file, as --watch of assay rl, names one: for example [verifier].")}
           </Alert>
         )}
         {!data.ensemble && (
-          <Alert color="gray" mt="sm" title="No agreement of an ensemble">
-            The reward of this loop is one model. With reward.refit: heads it has members, whose agreement is measured.
+          <Alert color="gray" mt="sm" title={t("No agreement of an ensemble")}>
+            {t("The reward of this loop is one model. With reward.refit: heads it has members, whose agreement is measured.")}
           </Alert>
         )}
       </section>
@@ -66,21 +65,19 @@ export function RunLoop({ id, curves }: { id: string; curves: Curves | undefined
 
 function Events({ loop }: { loop: Loop }) {
   return (
-    <section className="panel" aria-label="Events">
-      <Title order={2} mb={4}>
-        Events
-      </Title>
+    <section className="panel" aria-label={t("Events")}>
+      <Title order={2} mb={4}>{t("Events")}</Title>
       {loop.events.length === 0 ? (
         <Text size="sm" className="dim">
-          Nothing happened yet. Fits of the reward, models that take over or do not, alarms, limits and orders are listed here.
+          {t("Nothing happened yet. Fits of the reward, models that take over or do not, alarms, limits and orders are listed here.")}
         </Text>
       ) : (
         // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reachable to be scrolled
-        <div role="group" aria-label="Events, newest first" tabIndex={0} style={{ maxHeight: 300, overflowY: "auto" }}>
+        <div role="group" aria-label={t("Events, newest first")} tabIndex={0} style={{ maxHeight: 300, overflowY: "auto" }}>
           {loop.events.map((event, number) => (
             <div key={loop.events.length + loop.more_events - number} style={{ marginBottom: 6 }}>
               <Text size="xs" className="dim">
-                {`Step ${event.step}, ${instant(event.at)}`}
+                {t("Step {{step}}, {{at}}", { step: event.step, at: instant(event.at) })}
               </Text>
               <Text size="sm" style={{ overflowWrap: "anywhere" }}>
                 <Badge size="sm" radius="sm" variant="light" color={event.trouble ? "red" : "gray"} tt="none" mr={6}>
@@ -92,7 +89,7 @@ function Events({ loop }: { loop: Loop }) {
           ))}
           {loop.more_events > 0 && (
             <Text size="xs" className="dim">
-              {loop.more_events} earlier ones are in events.jsonl of the run&apos;s folder.
+              {t("{{more_events}} earlier ones are in events.jsonl of the run's folder.", { more_events: loop.more_events })}
             </Text>
           )}
         </div>

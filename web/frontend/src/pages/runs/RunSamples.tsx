@@ -7,7 +7,7 @@ import { api, body, type Schemas } from "../../api/client";
 import { formatNumber } from "../../components/chartData";
 import { Messages } from "../../components/Messages";
 import { Empty, Failure, Waiting } from "../../components/States";
-import { counted } from "../../format/count";
+import { t } from "../../i18n";
 import { RunEpisode } from "./RunEpisode";
 import { RunTables } from "./RunTables";
 import { useCut } from "./useCut";
@@ -43,37 +43,35 @@ export function RunSamples({ id, running }: { id: string; running: boolean }) {
     refetchInterval: running && requested === null ? 4000 : false,
   });
   if (data === undefined) return error === null ? <Waiting /> : <Failure error={error} />;
-  if (data.step === null || data.first === null || data.last === null) return <Empty title="No rollouts yet">They are written at the end of each step.</Empty>;
+  if (data.step === null || data.first === null || data.last === null) return <Empty title={t("No rollouts yet")}>{t("They are written at the end of each step.")}</Empty>;
   const go = (step: number) => change({ step: step >= data.last! ? null : String(step) });
   return (
     <Stack gap="sm">
       <Group align="end" gap="md">
-        <NumberInput label="Step" w={90} min={data.first} max={data.last} value={data.step} onChange={(value) => typeof value === "number" && value >= data.first! && go(value)} />
+        <NumberInput label={t("Step")} w={90} min={data.first} max={data.last} value={data.step} onChange={(value) => typeof value === "number" && value >= data.first! && go(value)} />
         {data.last > data.first && (
-          <Slider w={220} mb={8} label={null} thumbLabel="Step" min={data.first} max={data.last} value={data.step} onChange={go} />
+          <Slider w={220} mb={8} label={null} thumbLabel={t("Step")} min={data.first} max={data.last} value={data.step} onChange={go} />
         )}
-        <SegmentedControl aria-label="Order" value={order} onChange={(value) => change({ order: value })} data={[{ value: "best", label: "best first" }, { value: "worst", label: "worst first" }, { value: "group", label: "by prompt" }]} />
+        <SegmentedControl aria-label={t("Order")} value={order} onChange={(value) => change({ order: value })} data={[{ value: "best", label: t("best first") }, { value: "worst", label: t("worst first") }, { value: "group", label: t("by prompt") }]} />
         <Text size="sm" className="dim" role="status">
-          {`${counted(data.total, "rollout")} of step ${data.step}`}
-          {requested === null && running ? ", the newest" : ""}
+          {t("{{rollouts}} of step {{step}}", { rollouts: t("{{count}} rollouts", { count: data.total }), step: data.step })}
+          {requested === null && running ? t(", the newest") : ""}
         </Text>
         {requested !== null && data.step < data.last && (
-          <Button variant="subtle" onClick={() => change({ step: null })}>
-            Newest step
-          </Button>
+          <Button variant="subtle" onClick={() => change({ step: null })}>{t("Newest step")}</Button>
         )}
       </Group>
       {data.episodes != null && (
         <details>
-          <summary>Success, calls, tokens, loops and reward by turn of the step's episodes</summary>
+          <summary>{t("Success, calls, tokens, loops and reward by turn of the step's episodes")}</summary>
           {data.samples.some(({ verified }) => verified === null) && (
-            <NumberInput label="Solved: no verdict, and a reward above" w={260} my="xs" step={0.1} value={above} onChange={(value) => typeof value === "number" && change({ solved: value === 0.5 ? null : String(value) })} />
+            <NumberInput label={t("Solved: no verdict, and a reward above")} w={260} my="xs" step={0.1} value={above} onChange={(value) => typeof value === "number" && change({ solved: value === 0.5 ? null : String(value) })} />
           )}
           <RunTables tables={[data.episodes]} />
         </details>
       )}
-      {data.samples.length === 0 ? <Empty title="No rollouts of this step" /> : <Samples samples={data.samples} />}
-      {data.total > PAGE && <Pagination size="sm" total={Math.ceil(data.total / PAGE)} value={page} onChange={(value) => change({ page: String(value) })} getControlProps={(control) => ({ "aria-label": `${control} page` })} />}
+      {data.samples.length === 0 ? <Empty title={t("No rollouts of this step")} /> : <Samples samples={data.samples} />}
+      {data.total > PAGE && <Pagination size="sm" total={Math.ceil(data.total / PAGE)} value={page} onChange={(value) => change({ page: String(value) })} getControlProps={(control) => ({ "aria-label": t("{{control}} page", { control }) })} />}
     </Stack>
   );
 }
@@ -84,28 +82,20 @@ function Samples({ samples }: { samples: Sample[] }) {
   const toggle = (index: number) => setOpened((now) => new Set(now.has(index) ? [...now].filter((one) => one !== index) : [...now, index]));
   return (
     <div className="panel" style={{ padding: 0, overflowX: "auto" }}>
-      <Table aria-label="Rollouts">
+      <Table aria-label={t("Rollouts")}>
         <Table.Thead>
           <Table.Tr>
-            <Table.Th scope="col" w={{ base: "44%", sm: "34%" }}>
-              Prompt
-            </Table.Th>
-            <Table.Th scope="col">Response</Table.Th>
-            <Table.Th scope="col" visibleFrom="sm">
-              Reward
-            </Table.Th>
+            <Table.Th scope="col" w={{ base: "44%", sm: "34%" }}>{t("Prompt")}</Table.Th>
+            <Table.Th scope="col">{t("Response")}</Table.Th>
+            <Table.Th scope="col" visibleFrom="sm">{t("Reward")}</Table.Th>
             {parts.length > 1 &&
               parts.map((part) => (
                 <Table.Th key={part} scope="col" visibleFrom="sm">
                   {part}
                 </Table.Th>
               ))}
-            <Table.Th scope="col" visibleFrom="sm">
-              Advantage
-            </Table.Th>
-            <Table.Th scope="col" visibleFrom="sm">
-              Tokens
-            </Table.Th>
+            <Table.Th scope="col" visibleFrom="sm">{t("Advantage")}</Table.Th>
+            <Table.Th scope="col" visibleFrom="sm">{t("Tokens")}</Table.Th>
           </Table.Tr>
         </Table.Thead>
         <Table.Tbody>
@@ -153,12 +143,12 @@ function SampleRow({ sample, parts, opened, toggle }: SampleRowProps) {
       <Table.Td>
         {episode !== null && (
           <Text size="xs" className="dim">
-            {`${episode.environment}, ${counted(episode.turns.length, "turn")}`}
+            {`${episode.environment}, ${t("{{count}} turns", { count: episode.turns.length })}`}
           </Text>
         )}
         {!(opened && episode !== null) && (
           <Text {...text} data-cuts className={sample.response.trim() === "" ? "dim" : ""}>
-            {sample.response.trim() === "" ? "(nothing)" : sample.response}
+            {sample.response.trim() === "" ? t("(nothing)") : sample.response}
           </Text>
         )}
         <Text size="xs" className="dim" hiddenFrom="sm">
@@ -167,20 +157,20 @@ function SampleRow({ sample, parts, opened, toggle }: SampleRowProps) {
             .join(", ")}
         </Text>
         <Group gap={4} mt={2}>
-          {sample.truncated && <Mark colour="gray" text="cut at the limit" />}
-          {invalid > 0 && <Mark colour="yellow" text={`${counted(invalid, "call")} could not be run`} />}
-          {!sample.trained && <Mark colour="gray" text="not trained on" />}
+          {sample.truncated && <Mark colour="gray" text={t("cut at the limit")} />}
+          {invalid > 0 && <Mark colour="yellow" text={t("{{calls}} could not be run", { calls: t("{{count}} calls", { count: invalid }) })} />}
+          {!sample.trained && <Mark colour="gray" text={t("not trained on")} />}
           {sample.failures.map((failure) => (
             <Mark key={failure} colour="red" text={failure} />
           ))}
           {(opened || cut || sample.prompt.length > 1 || episode !== null) && (
             <Button variant="subtle" size="compact-xs" aria-expanded={opened} onClick={toggle}>
-              {opened ? "Less" : episode === null ? "All of it" : "Turn by turn"}
+              {opened ? t("Less") : episode === null ? t("All of it") : t("Turn by turn")}
             </Button>
           )}
         </Group>
       </Table.Td>
-      <Table.Td visibleFrom="sm">{sample.reward === null ? "none" : formatNumber(sample.reward)}</Table.Td>
+      <Table.Td visibleFrom="sm">{sample.reward === null ? t("none") : formatNumber(sample.reward)}</Table.Td>
       {parts.map((part) => (
         <Table.Td key={part} visibleFrom="sm">{formatNumber(sample.parts[part])}</Table.Td>
       ))}

@@ -2,6 +2,7 @@ import { SimpleGrid, Table, Text, TextInput, Title } from "@mantine/core";
 import { useState } from "react";
 
 import type { Schemas } from "../../api/client";
+import { t } from "../../i18n";
 
 type Detail = Schemas["RunDetail"];
 type Named = Schemas["NamedValue"];
@@ -14,24 +15,24 @@ export function RunSettings({ detail }: { detail: Detail }) {
   const about: Named[] = [
     { name: "run", value: detail.run.id },
     { name: "code", value: detail.code_version },
-    { name: "process", value: detail.pid === null ? "" : `${detail.pid} on ${detail.host}` },
+    { name: "process", value: detail.pid === null ? "" : t("{{pid}} on {{host}}", { pid: detail.pid, host: detail.host }) },
     { name: "folder", value: detail.folder },
   ];
   return (
     <>
-      <TextInput label="Search" w={260} mb="sm" value={text} onChange={(event) => setText(event.currentTarget.value)} />
+      <TextInput label={t("Search")} w={260} mb="sm" value={text} onChange={(event) => setText(event.currentTarget.value)} />
       <SimpleGrid cols={{ base: 1, md: 2 }} spacing="sm">
-        <Values title="Settings" values={of(detail.config)} />
+        <Values title={t("Settings")} values={of(detail.config)} />
         <div>
-          <Values title="Figures" values={of(detail.figures)} empty="None yet: a run records its figures when it ends." />
-          <Values title="Record" values={of(about)} />
+          <Values title={t("Figures")} values={of(detail.figures)} empty={t("None yet: a run records its figures when it ends.")} />
+          <Values title={t("Record")} values={of(about)} />
         </div>
       </SimpleGrid>
     </>
   );
 }
 
-function Values({ title, values, empty = "None." }: { title: string; values: Named[]; empty?: string }) {
+function Values({ title, values, empty = t("None.") }: { title: string; values: Named[]; empty?: string }) {
   return (
     <section className="panel" aria-label={title} style={{ marginBottom: 12, minWidth: 0 }}>
       <Title order={2} mb={4}>

@@ -1,6 +1,7 @@
 import { Table, Title } from "@mantine/core";
 
 import type { Schemas } from "../../api/client";
+import { t } from "../../i18n";
 
 type RunTable = Schemas["RunTable"];
 
@@ -16,7 +17,7 @@ export function RunTables({ tables }: { tables: RunTable[] }) {
       <Title order={2} mb={4}>
         {table.title}
       </Title>
-      <Table.ScrollContainer minWidth={480} scrollAreaProps={{ viewportProps: { tabIndex: 0, role: "group", "aria-label": `${table.title}, table` } }}>
+      <Table.ScrollContainer minWidth={480} scrollAreaProps={{ viewportProps: { tabIndex: 0, role: "group", "aria-label": t("{{table}}, table", { table: table.title }) } }}>
         <Table>
           <Table.Thead>
             <Table.Tr>

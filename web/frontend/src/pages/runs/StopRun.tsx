@@ -6,6 +6,7 @@ import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { api, body, type Schemas } from "../../api/client";
 import { useAllows } from "../../api/session";
 import { Failure } from "../../components/States";
+import { t } from "../../i18n";
 import { goesOn } from "./format";
 
 type Detail = Schemas["RunDetail"];
@@ -26,27 +27,25 @@ export function StopRun({ detail }: { detail: Detail }) {
   if (!detail.can_stop)
     return (
       <Text size="xs" className="dim" maw={280}>
-        It runs on {detail.host}, where only Ctrl-C can end it.
+        {t("It runs on {{host}}, where only Ctrl-C can end it.", { host: detail.host })}
       </Text>
     );
-  const action = again ? "End at once" : "Stop the run";
+  const action = again ? t("End at once") : t("Stop the run");
   return (
     <>
       <Button color="red" variant={again ? "outline" : "light"} leftSection={<IconPlayerStop size={14} />} onClick={open}>
         {action}
       </Button>
-      <Modal opened={opened} onClose={close} title={`${action}?`} centered closeButtonProps={{ "aria-label": "Close" }}>
+      <Modal opened={opened} onClose={close} title={`${action}?`} centered closeButtonProps={{ "aria-label": t("Close") }}>
         <Stack gap="sm">
           <Text size="sm">
             {again
-              ? "It was asked to end and is still at its step. Ended at once, it loses what it did since its last checkpoint."
-              : "A training finishes its step, saves a checkpoint and ends as interrupted; a command goes on with it later. Other runs end where they are."}
+              ? t("It was asked to end and is still at its step. Ended at once, it loses what it did since its last checkpoint.")
+              : t("A training finishes its step, saves a checkpoint and ends as interrupted; a command goes on with it later. Other runs end where they are.")}
           </Text>
           {stop.error !== null && <Failure error={stop.error} />}
           <Group justify="end" gap="xs">
-            <Button variant="default" onClick={close} data-autofocus>
-              Let it run
-            </Button>
+            <Button variant="default" onClick={close} data-autofocus>{t("Let it run")}</Button>
             <Button color="red.9" c="white" loading={stop.isPending} onClick={() => stop.mutate()}>
               {action}
             </Button>
