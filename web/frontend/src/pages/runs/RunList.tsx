@@ -16,6 +16,7 @@ import { CopyLink } from "./curveView";
 import { goesOn } from "./format";
 import { NoteRuns } from "./NoteRuns";
 import { RunRows } from "./RunRows";
+import { statusName } from "./RunStatus";
 
 const PAGE = 50;
 const STATUSES = ["running", "done", "failed", "interrupted"] as const;
@@ -104,7 +105,7 @@ export function RunList() {
           onChange={(value) => change("kind", value)}
           data={(data?.kinds ?? []).map((one) => ({ value: one.kind, label: `${one.kind} (${one.runs})` }))}
         />
-        <Select label={t("Status")} placeholder={t("all")} clearable w={130} value={status} onChange={(value) => change("status", value)} data={[...STATUSES]} />
+        <Select label={t("Status")} placeholder={t("all")} clearable w={130} value={status} onChange={(value) => change("status", value)} data={STATUSES.map((one) => ({ value: one, label: statusName(one) }))} />
         <RunColumnsMenu columns={columns} onChange={(names) => changeAll({ columns: names.length === 0 ? [""] : names })} />
         <Checkbox size="xs" mb={9} label={t("Archived too")} checked={archived} onChange={(event) => change("archived", event.currentTarget.checked ? "1" : null)} />
       </Group>

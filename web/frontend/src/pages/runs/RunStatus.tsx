@@ -1,6 +1,6 @@
 import { Badge } from "@mantine/core";
 
-import { counted } from "../../format/count";
+import { t } from "../../i18n";
 import type { Status } from "./format";
 
 const COLOURS: Record<Status, string> = {
@@ -17,7 +17,11 @@ export function RunStatus({ status, warnings = [] }: { status: Status; warnings?
   const warned = status === "done" && warnings.length > 0;
   return (
     <Badge size="sm" variant="light" color={warned ? "orange" : COLOURS[status]} title={warned ? warnings.join("; ") : undefined} style={{ flexShrink: 0, minWidth: "max-content" }}>
-      {warned ? `${status}, ${counted(warnings.length, "warning")}` : status}
+      {warned ? t("done, {{count}} warnings", { count: warnings.length }) : statusName(status)}
     </Badge>
   );
+}
+
+export function statusName(status: Status): string {
+  return { running: t("running"), ending: t("ending"), done: t("done"), failed: t("failed"), interrupted: t("interrupted"), unknown: t("unknown") }[status];
 }
