@@ -14,13 +14,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 from fastapi.testclient import TestClient
 from reserved_ports import reserved_port
-from web_pages import PATIENCE_S, signed_in
+from web_pages import PATIENCE_S, check_accessible, opened, running_web, signed_in
 
 from assay.cli.main import main
 from assay.workspace import Workspace
@@ -28,6 +28,9 @@ from assay_web.app import create_app
 from assay_web.jobs.child import EXIT_FILE, reserve
 from assay_web.jobs.scheduler import keys_for
 from assay_web.settings import RewardServer, WebSettings
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 GOING = ("waiting", "running", "stopping")
 NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
@@ -295,3 +298,24 @@ except SystemExit:
     assert lines[0].startswith("BackendError the job was not started: the disk is full"), done.stderr
     assert lines[1] == "1 1"
     assert "no workspace" in done.stdout
+
+
+@pytest.mark.browser
+def test_a_job_is_begun_and_followed_on_its_page(filled: Workspace, browser: Browser) -> None:
+    with running_web(filled) as url, opened(browser, url) as page:
+        page.goto("/jobs")
+        page.get_by_role("button", name="Start a job").click()
+        page.get_by_role("menuitem", name="Clean").click()
+        check_accessible(page)
+        page.get_by_role("button", name="What would it take?").click()
+        page.get_by_role("dialog").get_by_text("assay data clean").wait_for()
+        page.get_by_role("button", name="Start").click()
+        page.wait_for_url("**/jobs/job-*")
+        page.get_by_role("region", name="Clean, done").wait_for()  # by events: the page asks nothing again
+        page.get_by_role("log").wait_for()
+        check_accessible(page)
+        page.get_by_role("link", name="Run again").click()
+        page.get_by_role("form", name="Clean").wait_for()
+        page.goto("/jobs")
+        page.get_by_role("region", name="Clean, done").wait_for()
+        check_accessible(page)
