@@ -31,7 +31,7 @@ export function ServeForm({ models, chosen }: { models: Schemas["StoredModel"][]
   if (models.length === 0)
     return (
       <Text size="sm">
-        <Trans i18nKey="There is no reward model to serve yet. <a>Train one</a>." components={{ a: <Link to="/runs" /> }} />
+        <Trans i18nKey="There is no reward model to serve yet. <a>Train one</a>." components={{ a: <Link to="/jobs/new/train" /> }} />
       </Text>
     );
   return (
