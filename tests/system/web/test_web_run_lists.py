@@ -6,14 +6,18 @@ import csv
 import io
 import json
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from web_pages import running_web, signed_in
+from web_pages import check_accessible, opened, running_web, signed_in
 
 from assay.runs.record import start_run
 from assay.workspace import Workspace
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +26,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 
 @pytest.fixture(scope="module")
-def client(place: Workspace) -> Iterator[httpx.Client]:
-    with running_web(place, store_wait_s=0.3) as url, signed_in(url) as found:
+def url(place: Workspace) -> Iterator[str]:
+    with running_web(place, store_wait_s=0.3) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def client(url: str) -> Iterator[httpx.Client]:
+    with signed_in(url) as found:
         yield found
 
 
@@ -170,3 +180,58 @@ def test_rules_over_http(place: Workspace, client: httpx.Client) -> None:
     assert client.delete(f"/api/runs/alerts/{made_rule['id']}").status_code == 200
     assert client.delete(f"/api/runs/alerts/{made_rule['id']}").status_code == 404
     assert client.get("/api/runs/alerts").json() == {"rules": [], "alerts": [], "more": 0}
+
+
+@pytest.mark.browser
+def test_runs_are_compared_noted_and_taken_away_as_pictures(
+    place: Workspace, url: str, browser: Browser, tmp_path: Path
+) -> None:
+    made_runs = []
+    for seed in (1, 2):
+        with start_run(place, "train", {"name": f"curve-s{seed}", "seed": seed}) as run:
+            print("a line of output")
+            rows = [
+                {"kind": "train", "step": n, "loss": 1 / n + seed / 100, "tokens": 100, "seconds": n}
+                for n in range(1, 9)
+            ]
+            (run.folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        made_runs.append(run.id)
+    with opened(browser, url, accept_downloads=True) as page:
+        page.goto("/runs?text=curve-s&columns=config.seed&sort=config.seed&direction=up")
+        page.get_by_label("Choose all of this page").check()
+        check_accessible(page)
+        page.get_by_role("button", name="Compare 2 runs").click()
+        page.get_by_text("mean over seeds").click()
+        page.get_by_text("log values").click()
+        page.get_by_text("tokens", exact=True).click()
+        page.get_by_role("img", name="Loss by tokens. curve, 2 seeds: from 1.015 at 100 to 0.14 at 800.").wait_for()
+        check_accessible(page)
+        address = page.url
+        page.goto("/runs")
+        page.goto(address)
+        page.get_by_role("img", name="Loss by tokens. curve, 2 seeds: from 1.015").wait_for()
+        for item, start in (("Numbers (CSV)", b"tokens,"), ("Picture (SVG)", b"<svg"), ("Picture (PNG)", b"\x89PNG")):
+            page.get_by_label("Loss: download").click()
+            with page.expect_download() as download:
+                page.get_by_role("menuitem", name=item).click()
+            saved = tmp_path / download.value.suggested_filename
+            download.value.save_as(saved)
+            assert saved.read_bytes().startswith(start)
+        page.goto(f"/runs/{made_runs[0]}/console")
+        page.get_by_role("region", name="Console output").get_by_text("a line of output").wait_for()
+        page.get_by_role("button", name="Add a note or tags").click()
+        page.get_by_label("Note", exact=True).fill("kept <b>")
+        page.get_by_role("button", name="Save").click()
+        page.get_by_text("kept <b>").wait_for()
+        check_accessible(page)
+        page.get_by_role("button", name="More").click()
+        page.get_by_role("menuitem", name="Remove its files").click()
+        page.get_by_role("dialog").get_by_text("are removed for good").wait_for()
+        check_accessible(page)
+        page.get_by_role("dialog").get_by_role("button", name="Remove its files").click()
+        page.get_by_text("files removed").wait_for()
+        page.goto("/runs/alerts")
+        page.get_by_role("button", name="Add the rule").click()
+        page.get_by_role("cell", name="The run failed", exact=True).wait_for()
+        check_accessible(page)
+    assert not (place.runs / made_runs[0]).exists()

@@ -66,9 +66,9 @@ class RunQuery:
         """Runs without the value come last; of equal ones the newest first. Raises BadInputError for no such order."""
         way = "DESC" if self.direction == "down" else "ASC"
         if self.sort in _SORTED:
-            return f"{_SORTED[self.sort]} {way} NULLS LAST, run_id {way}"
+            return f"{_SORTED[self.sort]} {way} NULLS LAST, started_at {way}, run_id {way}"
         value = _field(self.sort)
-        return f"TRY_CAST({value} AS DOUBLE) {way} NULLS LAST, {value} {way} NULLS LAST, run_id DESC"
+        return f"TRY_CAST({value} AS DOUBLE) {way} NULLS LAST, {value} {way} NULLS LAST, started_at DESC, run_id DESC"
 
 
 def require_columns(columns: list[str]) -> None:
