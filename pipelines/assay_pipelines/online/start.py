@@ -120,12 +120,12 @@ def initial_pairs(workspace: Workspace, config: LoopConfig) -> InitialPairs | No
 
 def _untrained_rollouts(workspace: Workspace, plan: Plan, prompts: Sequence[PromptItem], labels: int) -> RolloutBatch:
     """Of so many prompts that each needs to give one label, as far as there are so many."""
-    recipe = plan.recipe
+    recipe, device = plan.recipe, pick_device(plan.device)
     policy = Policy(
         locate_model(workspace, plan.policy)[0],
-        device=pick_device(plan.device),
+        device=device,
         max_prompt_tokens=recipe.sampling.max_prompt_tokens,
-        autocast=recipe.optimisation.autocast,
+        autocast=recipe.optimisation.autocasts(device),
         chat=recipe.chat,
     )
     items: list[Any] = list(prompts)[:labels]
