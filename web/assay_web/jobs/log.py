@@ -32,7 +32,7 @@ def log_part(folder: Path, start: int) -> LogPart:
             data = file.read(MOST)
     except OSError:
         return LogPart(text="", start=0, end=0, size=0)
-    data = data[: len(data) - _cut(data)] or data
+    data = data[: len(data) - _cut(data)]
     return LogPart(text=data.decode("utf-8", "replace"), start=begin, end=begin + len(data), size=size)
 
 
@@ -47,7 +47,7 @@ def _cut(data: bytes) -> int:
     """Bytes at the end that begin a character whose rest has not been written yet."""
     for back in range(1, min(4, len(data) + 1)):
         byte = data[-back]
-        if byte & 0xC0 == 0xC0:
+        if 0xC2 <= byte <= 0xF4:  # begins a character of several bytes
             need = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
             return back if back < need else 0
         if byte & 0x80 == 0:

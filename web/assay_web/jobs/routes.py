@@ -192,7 +192,7 @@ async def follow_job(
         if record != last:
             events.append(Event("job", record.model_dump(mode="json"), str(part.end)))
         last = record
-        return events, record.status in GOING or part.end < part.size
+        return events, record.status in GOING or (part.text != "" and part.end < part.size)
 
     return event_stream(lambda: run_in_threadpool(look_now), every_s=1.0, is_ending=lambda: service.is_ending)
 
