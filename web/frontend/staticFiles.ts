@@ -111,8 +111,9 @@ async function writeSessionPage(folder: string, session: string[]): Promise<void
   const links = [...needed]
     .filter((file) => !html.includes(file) && existsSync(join(folder, file)))
     .map((file) => (file.endsWith(".css") ? `<link rel="stylesheet" crossorigin href="/${file}">` : `<link rel="modulepreload" crossorigin href="/${file}">`));
-  const asked = ["/api/session", "/api/annotate/question-types"].map((path) => `<link rel="preload" as="fetch" crossorigin href="${path}">`);
-  await writeFile(join(folder, "session.html"), html.replace("</head>", `  ${[...links, ...asked].join("\n    ")}\n  </head>`));
+  // Asked for at once, and taken by the page's first request. Nothing that takes a session: its refusal would be kept.
+  const who = '<link rel="preload" as="fetch" crossorigin href="/api/session">';
+  await writeFile(join(folder, "session.html"), html.replace("</head>", `  ${[...links, who].join("\n    ")}\n  </head>`));
   await rm(join(folder, ".vite"), { recursive: true });
 }
 
