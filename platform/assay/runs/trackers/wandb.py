@@ -31,7 +31,8 @@ class WandbTracker(Tracker):
 
     def tracked_run(self) -> TrackedRun:
         """Offline there is no page before `wandb sync` has sent it."""
-        return TrackedRun("wandb", self._run.id, self._run.url or None, str(self._run.dir))
+        url = None if self._run.offline else self._run.url  # which warns offline
+        return TrackedRun("wandb", self._run.id, url or None, str(self._run.dir))
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         self._run.log(dict(metrics), step=step)
