@@ -67,7 +67,7 @@ def test_a_curator_makes_a_queue_of_ratings_and_adjudicates_their_spread(
         page.get_by_label("People who see each").fill("2")
         check_looks(page, "new-queue")
         page.get_by_role("button", name="Make the queue").click()
-        page.get_by_role("listitem").filter(has_text="grades").get_by_text("rating", exact=True).wait_for()
+        page.get_by_role("listitem").filter(has_text="grades").get_by_text("Rate a response", exact=True).wait_for()
     for name, value in (("ann", 1), ("ben", 5)):
         with signed_in(url, name) as client:
             while (item := take(client, "grades")["item"]) is not None:
