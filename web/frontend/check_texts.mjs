@@ -40,8 +40,8 @@ function isShown(node) {
   for (let outer = node.parent; ; [inner, outer] = [outer, outer.parent]) {
     if (ts.isConditionalExpression(outer) && outer.condition !== inner) {
       if (isSaid(outer.whenTrue === inner ? outer.whenFalse : outer.whenTrue)) return true;
-    } else if (ts.isJsxExpression(outer)) return !ts.isJsxAttribute(outer.parent) || TEXT_PLACES.has(outer.parent.name.getText());
-    else if (ts.isJsxAttribute(outer)) return TEXT_PLACES.has(outer.name.getText());
+    } else if (ts.isJsxExpression(outer)) return !ts.isJsxAttribute(outer.parent) || TEXT_PLACES.has(nameOf(outer.parent.name));
+    else if (ts.isJsxAttribute(outer) || ts.isPropertyAssignment(outer)) return TEXT_PLACES.has(nameOf(outer.name));
     else if (!ts.isParenthesizedExpression(outer) && !ts.isBinaryExpression(outer)) return false;
   }
 }

@@ -37,7 +37,7 @@ export function LoopLabels({ id, running }: { id: string; running: boolean }) {
               value={waiting ? "waiting" : "all"}
               onChange={(value) => setAddress(value === "all" ? {} : { asked: value })}
               data={[
-                { value: "all", label: "all" },
+                { value: "all", label: t("all") },
                 { value: "waiting", label: t("waiting ({{waiting}})", { waiting: data.waiting }) },
               ]}
             />

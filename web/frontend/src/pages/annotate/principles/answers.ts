@@ -1,4 +1,5 @@
 import type { Schemas } from "../../../api/client";
+import { textKey } from "../../../i18n";
 import type { PrincipleDraft } from "../drafts";
 import type { Fulfilment, Place } from "../words";
 
@@ -10,9 +11,9 @@ export interface Spot {
 
 /** The keys of the panel, and the words on its buttons. */
 export const ANSWERS: { answer: Fulfilment; label: string; key: number }[] = [
-  { answer: "yes", label: "yes", key: 1 },
-  { answer: "partially", label: "partly", key: 2 },
-  { answer: "no", label: "no", key: 3 },
+  { answer: "yes", label: textKey("yes"), key: 1 },
+  { answer: "partially", label: textKey("partly"), key: 2 },
+  { answer: "no", label: textKey("no"), key: 3 },
 ];
 
 export const LETTERS: Record<Place, "A" | "B"> = { first: "A", second: "B" };

@@ -124,7 +124,7 @@ function Pairs({
           data={[
             { value: "first", label: t("the first") },
             { value: "second", label: t("the second") },
-            { value: "unlabelled", label: "neither" },
+            { value: "unlabelled", label: t("neither") },
           ]}
           value={supports}
           onChange={(value) => change({ supports: value })}

@@ -48,7 +48,7 @@ export function LengthChart({ page, model }: { page: Schemas["LengthPage"]; mode
       <IntervalScatter
         points={groups}
         x={{ of: "length", label: t("characters of the response"), domain: [0, "auto"], format: count }}
-        y={{ of: "reward", label: "reward", domain: ["auto", "auto"], format: (value) => figure(value, 2) }}
+        y={{ of: "reward", label: t("reward"), domain: ["auto", "auto"], format: (value) => figure(value, 2) }}
         series={1}
         width={2}
         told={(point) => {
