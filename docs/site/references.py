@@ -162,8 +162,8 @@ def routes_page() -> dict[str, str]:
         "What the page itself uses. `/openapi.json` of a running server describes them with every type. Sign in with\n"
         "`POST /api/session`: it sets a cookie, and its reply has `csrf`, which every change sends as the header\n"
         "`X-CSRF-Token`; a program uses [a token](../web/access.md) instead. Errors are\n"
-        "[RFC 9457](https://www.rfc-editor.org/rfc/rfc9457) problems with a stable `code`. Times are seconds since 1970,\n"
-        "shares are from 0 to 1.\n",
+        "[RFC 9457](https://www.rfc-editor.org/rfc/rfc9457) problems with a stable `code`. Times are seconds since\n"
+        "1970, shares are from 0 to 1.\n",
     ]
     for tag in sorted(by_tag):
         text.append(f"## {tag[0].upper()}{tag[1:]}\n")

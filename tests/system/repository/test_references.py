@@ -68,6 +68,17 @@ def test_messages_that_the_page_translates_are_the_servers() -> None:
     assert [message for message in messages if f'"{message}"' not in sources] == []
 
 
+def test_titles_of_charts_that_the_page_translates_are_all_of_them() -> None:
+    listed = (REPOSITORY / "web" / "frontend" / "src" / "pages" / "runs" / "chartTexts.ts").read_text(encoding="utf-8")
+    charts = tomllib.loads(
+        (REPOSITORY / "web" / "assay_web" / "run_charts" / "charts.toml").read_text(encoding="utf-8")
+    )
+    texts = {
+        chart[key] for part in charts.values() for chart in part for key in ("section", "title", "note") if key in chart
+    }
+    assert [text for text in sorted(texts) if f'"{text}"' not in listed] == []
+
+
 def test_the_installation_page_names_every_extra() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     named = set(

@@ -38,13 +38,18 @@ export function aligned(series: ChartSeries[]): Aligned {
   return { data: alike ? ([first.x, ...tables.flatMap((table) => table.slice(1))] as uPlot.AlignedData) : uPlot.join(tables), places };
 }
 
+/** Powers of ten, with the point or the comma of the language. */
+function exponent(value: number, digits: number): string {
+  return minus(value.toExponential(digits)).replace(".", numberText(0.5).slice(1, 2));
+}
+
 /** Four digits, as many as are read; a share in per cent. */
 export function formatNumber(value: number | null | undefined, share = false): string {
   if (value == null || !Number.isFinite(value)) return NONE;
   if (share) return minus(percent(value));
   const size = Math.abs(value);
   if (Number.isInteger(value) && size < 1e9) return minus(numberText(value));
-  if (size < 1e-3 || size >= 1e6) return minus(value.toExponential(2));
+  if (size < 1e-3 || size >= 1e6) return exponent(value, 2);
   return minus(numberText(value, { maximumSignificantDigits: 4 }));
 }
 
@@ -74,7 +79,7 @@ export function labels(ticks: number[], share = false): string[] {
   const unit = share ? " %" : "";
   if (!share && ((gap < 1e-4 && most < 0.1) || most >= 1e7)) {
     const precision = Math.min(Math.max(Math.floor(Math.log10(most / gap)) + 1, 1), 6);
-    return ticks.map((tick) => (tick === 0 ? "0" : minus(tick.toExponential(precision))));
+    return ticks.map((tick) => (tick === 0 ? "0" : exponent(tick, precision)));
   }
   if (!share && most >= 1e5 && gap >= 1e3) return ticks.map((tick) => minus(numberText(tick, { notation: "compact", maximumFractionDigits: 2 })));
   let digits = 0;

@@ -10,6 +10,7 @@ import { Empty, Failure, Waiting } from "../../components/States";
 import { Wide } from "../../components/Wide";
 import { NONE } from "../../format/none";
 import { t } from "../../i18n";
+import { chartText } from "./chartTexts";
 import { meanOverSeeds, seriesOf, useManyCurves, type Chart, type Curves } from "./curves";
 import { axisLabel, CurveControls, useCurveView, type CurveView } from "./curveView";
 import { figure, title, type RunRow } from "./format";
@@ -232,7 +233,7 @@ function mergedCharts(replies: (Curves | undefined)[], axis: CurveView["axis"], 
       // Bands of several runs over one another are no longer to be told apart; nor are many curves of each.
       const apart = chart.curves.length > 2 || chart.x !== "step";
       for (const series of seriesOf(chart, reply!, smoothing, axis)) {
-        const heading = apart ? `${chart.title}: ${series.name}` : chart.title;
+        const heading = apart ? `${chartText(chart.title)}: ${series.name}` : chartText(chart.title);
         const key = `${chart.section}: ${heading}`;
         if (!merged.has(key)) merged.set(key, { chart, title: heading, series: new Map() });
         const { name, x, y } = series;
@@ -272,9 +273,9 @@ const MergedRunChart = memo(
       <LiveChart
         title={heading}
         series={drawn}
-        unit={chart.unit}
+        unit={chartText(chart.unit)}
         share={chart.share}
-        xLabel={ofSteps ? axisLabel(view.axis) : chart.x_label}
+        xLabel={ofSteps ? axisLabel(view.axis) : chartText(chart.x_label)}
         dots={!ofSteps}
         view={ofSteps ? view : { logX: view.logX, logY: view.logY }}
         {...(ofSteps ? { together, onZoom } : {})}

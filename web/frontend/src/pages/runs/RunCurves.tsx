@@ -7,6 +7,7 @@ import { LiveChart } from "../../components/LiveChart";
 import { Empty, Failure, Waiting } from "../../components/States";
 import { t, textKey } from "../../i18n";
 import { Command } from "../../components/Command";
+import { chartText } from "./chartTexts";
 import { placeOfStep, referenceOf, seriesOf, type Chart, type Curves } from "./curves";
 import { axisLabel, CurveControls, useCurveView, type CurveView } from "./curveView";
 import { goesOn, type RunRow } from "./format";
@@ -38,9 +39,9 @@ export function RunCurves({ curves, run }: { curves: UseQueryResult<Curves>; run
         </Empty>
       )}
       {sections.map((section) => (
-        <section key={section} aria-label={section}>
+        <section key={section} aria-label={chartText(section)}>
           <Title order={2} mb={6}>
-            {section}
+            {chartText(section)}
           </Title>
           <SimpleGrid cols={{ base: 1, md: 2, xl: 3 }} spacing="sm" verticalSpacing="sm">
             {data.charts
@@ -86,12 +87,12 @@ export const RunChart = memo(
     if (series.length === 0) return null;
     return (
       <LiveChart
-        title={chart.title}
+        title={chartText(chart.title)}
         series={series}
-        unit={chart.unit}
+        unit={chartText(chart.unit)}
         share={chart.share}
-        note={chart.note}
-        xLabel={ofSteps ? axisLabel(axis) : chart.x_label}
+        note={chartText(chart.note)}
+        xLabel={ofSteps ? axisLabel(axis) : chartText(chart.x_label)}
         reference={referenceOf(chart, curves)}
         moments={moments}
         dots={!ofSteps}
