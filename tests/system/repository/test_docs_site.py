@@ -54,7 +54,11 @@ def test_the_pictures_are_those_that_the_tests_take_and_small() -> None:
             assert len(alt) > 20, (page, target)
             shown.add((page.parent / target).resolve())
     there = set((REPOSITORY / "docs" / "screenshots").iterdir())
-    taken = re.findall(r'picture\(page, "([\w-]+)"', (TESTS / "test_docs_pictures.py").read_text(encoding="utf-8"))
+    taken = [
+        name
+        for test in (TESTS / "test_docs_pictures.py", TESTS.parent / "web" / "test_first_hour.py")
+        for name in re.findall(r'picture\(page, "([\w-]+)"', test.read_text(encoding="utf-8"))
+    ]
     assert shown == there == {REPOSITORY / "docs" / "screenshots" / f"{name}.png" for name in taken}
     assert len(taken) == len(there)
     sizes = [path.stat().st_size for path in there]
