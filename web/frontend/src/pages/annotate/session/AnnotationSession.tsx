@@ -49,8 +49,9 @@ interface SessionProps {
 /** One comparison after the other, decided by single keys; an adjudicator's where the votes have no majority. */
 export function AnnotationSession(props: SessionProps) {
   const types = useQuestionTypes();
+  const session = useAnnotationSession(props.queue, props.person, props.adjudicating, props.wanted ?? null); // at the same time
   if (types.data === undefined) return types.failureReason ? <Failure error={types.failureReason} /> : <Waiting />;
-  return <Session {...props} types={types.data} />;
+  return <Session {...props} session={session} types={types.data} />;
 }
 
 // What no first item waits for.
@@ -69,9 +70,8 @@ const TASKS: Record<string, ComponentType<TaskProps>> = {
 };
 const ADDITIONS: Record<string, typeof PrincipleVotes> = { PrincipleFulfilment: PrincipleVotes };
 
-function Session({ queue, person, adjudicating, wanted = null, onLeft, types }: SessionProps & { types: QuestionTypes }) {
+function Session({ queue, person, adjudicating, wanted = null, onLeft, session, types }: SessionProps & { session: ReturnType<typeof useAnnotationSession>; types: QuestionTypes }) {
   const words = useWords();
-  const session = useAnnotationSession(queue, person, adjudicating, wanted);
   const { reply, sending, last } = session;
   // After a vote whose item has something to show, that item stays until its person goes on.
   const [receiptOf, setShown] = useState<LastVote | null>(null);
