@@ -1,4 +1,4 @@
-import { Alert, Anchor, Button, Checkbox, Group, HoverCard, Pagination, Select, Stack, Table, Text, TextInput, Title } from "@mantine/core";
+import { Alert, Button, Checkbox, Group, HoverCard, Pagination, Select, Stack, Table, Text, TextInput, Title } from "@mantine/core";
 import { useDebouncedCallback } from "@mantine/hooks";
 import { IconDownload, IconHelp } from "@tabler/icons-react";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
@@ -7,10 +7,10 @@ import { Link, useNavigate, useSearchParams } from "react-router";
 
 import { api, body } from "../../api/client";
 import { useAllows } from "../../api/session";
+import { StartHere } from "../../components/StartHere";
 import { Empty, Failure, Waiting } from "../../components/States";
 import { t } from "../../i18n";
 import { StartMenu } from "../jobs/StartMenu";
-import { Command } from "../../components/Command";
 import { rememberedColumns, RunColumnsMenu } from "./RunColumns";
 import { CopyLink } from "./curveView";
 import { goesOn } from "./format";
@@ -203,11 +203,12 @@ function NoRuns({ filtered }: { filtered: boolean }) {
   if (filtered) return <Empty title={t("No such run")}>{t("Take a filter away.")}</Empty>;
   return (
     <Empty title={t("Nothing has run yet")}>
-      <Anchor component={Link} to="/jobs" size="sm">
-        {t("Start a job")}
-      </Anchor>
-      <Command line="assay train bt --data pairs.jsonl --base tiny" />
-      <Command line="assay rl --reward verifier --policy tiny" />
+      <StartHere
+        actions={[
+          ["/jobs/new/train", t("Train a reward model")],
+          ["/jobs/new/policy", t("Train a policy")],
+        ]}
+      />
     </Empty>
   );
 }

@@ -4,6 +4,7 @@ import { Trans } from "react-i18next";
 import { Link, useSearchParams } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
+import { StartHere } from "../../../components/StartHere";
 import { Empty } from "../../../components/States";
 import { momentInWords } from "../../../format/moment";
 import { t } from "../../../i18n";
@@ -25,10 +26,7 @@ export function DuplicatesPage() {
         if (chosen === undefined)
           return (
             <Empty title={t("Nobody has looked for near-duplicates")}>
-              <Trans
-                i18nKey="Under Stages, or <code>assay data near-dup --threshold 0.8</code>"
-                components={{ code: <Code /> }}
-              />
+              <StartHere actions={[["/jobs/new/near_duplicates", t("Look for near-duplicates")]]} />
             </Empty>
           );
         return (

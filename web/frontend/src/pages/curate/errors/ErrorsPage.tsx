@@ -1,4 +1,4 @@
-import { Anchor, Code, Stack, Table, Text, Title } from "@mantine/core";
+import { Anchor, Stack, Table, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Trans } from "react-i18next";
 import { Link } from "react-router";
@@ -26,8 +26,8 @@ export function ErrorsPage() {
         data.by_rule.length === 0 ? (
           <Empty title={t("Nothing has been decided against the sources yet")}>
             <Trans
-              i18nKey="Errors are labels of the sources that a decision contradicts. People decide in a queue under <a>Annotate</a> (then <code>assay queue resolve NAME</code>); constraints, reward models and loops decide under <a2>Stages</a2>: Verify, Consistency, Stage 1 and 2. Cleaning, duplicates and contamination say nothing of labels."
-              components={{ a: <Anchor component={Link} to="/annotate" size="sm" />, code: <Code />, a2: <Anchor component={Link} to="/curate/stages" size="sm" /> }}
+              i18nKey="Errors are labels of the sources that a decision contradicts. People decide in a queue under <a>Annotate</a>; constraints, reward models and loops decide under <a2>Stages</a2>: Verify, Consistency, Stage 1 and 2. Cleaning, duplicates and contamination say nothing of labels."
+              components={{ a: <Anchor component={Link} to="/annotate" size="sm" />, a2: <Anchor component={Link} to="/curate/stages" size="sm" /> }}
             />
           </Empty>
         ) : (

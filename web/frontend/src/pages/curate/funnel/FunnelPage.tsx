@@ -1,7 +1,8 @@
-import { Code, Group, Stack, Table, Text, Title } from "@mantine/core";
+import { Group, Stack, Table, Text, Title } from "@mantine/core";
 import { Trans } from "react-i18next";
 
 import { ChartFigure } from "../../../components/ChartFigure";
+import { StartHere } from "../../../components/StartHere";
 import { Empty } from "../../../components/States";
 import { Wide } from "../../../components/Wide";
 import { count } from "../../../format/count";
@@ -23,7 +24,7 @@ function Shown({ funnel }: { funnel: Funnel }) {
   if (funnel.comparisons === 0 && funnel.rejected.length === 0)
     return (
       <Empty title={t("Nothing has been imported")}>
-        <Code>assay data import FILE</Code>
+        <StartHere actions={[["/data/import", t("Import data")]]} />
       </Empty>
     );
   const decided = funnel.rules.filter((rule) => rule.decided).reduce((sum, rule) => sum + rule.comparisons, 0);

@@ -1,9 +1,8 @@
-import { Anchor, Code, Stack } from "@mantine/core";
+import { Stack } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { Trans } from "react-i18next";
-import { Link } from "react-router";
 
 import { api, body } from "../../../api/client";
+import { StartHere } from "../../../components/StartHere";
 import { Empty } from "../../../components/States";
 import { t } from "../../../i18n";
 import { Loaded } from "../shared/Loaded";
@@ -17,10 +16,8 @@ export function LoopsPage() {
       {({ loops }) =>
         loops.length === 0 ? (
           <Empty title={t("No loop has begun")}>
-            <Trans
-              i18nKey="Describe one and begin it under <a>Stages</a>, or <code>assay curate stage1 --example > loop.yaml</code>"
-              components={{ a: <Anchor component={Link} to="/curate/stages" />, code: <Code /> }}
-            />
+            {t("People and judges label a seed, a model is trained, its errors say what to label next.")}
+            <StartHere actions={[["/jobs/new/stage1", t("Begin a loop")]]} />
           </Empty>
         ) : (
           <Stack gap="sm">

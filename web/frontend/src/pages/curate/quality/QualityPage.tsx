@@ -1,8 +1,8 @@
-import { Code, Stack, Table, Text, Title } from "@mantine/core";
+import { Stack, Table, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { Trans } from "react-i18next";
 
 import { api, body, type Schemas } from "../../../api/client";
+import { StartHere } from "../../../components/StartHere";
 import { Empty } from "../../../components/States";
 import { Wide } from "../../../components/Wide";
 import { figure } from "../../../format/figure";
@@ -21,9 +21,13 @@ export function QualityPage() {
       {(data) =>
         data.annotators.length === 0 ? (
           <Empty title={t("Nobody has said anything yet")}>
-            <Trans
-              i18nKey="Judges answer with <code>assay judge run</code>, people in a queue under Annotate; gold comes from people, or from <code2>assay curate verify</code2>."
-              components={{ code: <Code />, code2: <Code /> }}
+            {t("People answer in a queue, judges when they are asked; gold comes from people, or from constraints that can be checked.")}
+            <StartHere
+              actions={[
+                ["/annotate/new", t("Make a queue")],
+                ["/jobs/new/judge", t("Ask judges")],
+                ["/jobs/new/verify", t("Verify")],
+              ]}
             />
           </Empty>
         ) : (

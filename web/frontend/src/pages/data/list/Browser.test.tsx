@@ -2,9 +2,12 @@ import { fireEvent, screen, waitFor } from "@testing-library/react";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { axe } from "vitest-axe";
 
+import { CurrentSession, type Session } from "../../../api/session";
 import { renderAt } from "../../../testing/render";
 import { Browser } from "./Browser";
 import type { Row } from "./useComparisons";
+
+const SESSION: Session = { name: "ada", role: "curator", permissions: ["records", "curate"], csrf: "", open_access: true, first_start: false };
 
 const TOTAL = 1_000_000;
 
@@ -52,7 +55,7 @@ function row(id: string): Row {
 describe("Browser", () => {
   it("says how far a search has come, stops it and goes on where it was", async () => {
     const store = new Store();
-    const { container } = renderAt(<Browser />, "/data?text=rare");
+    const { container } = renderAt(<CurrentSession value={SESSION}><Browser /></CurrentSession>, "/data?text=rare");
     await store.answer();
     await screen.findByText("0 found in 25 % of 1,000,000, searching on", undefined);
     fireEvent.click(screen.getByRole("button", { name: "Stop" }));
@@ -69,7 +72,7 @@ describe("Browser", () => {
 
   it("goes on with a search that was stopped while many were about to be found", async () => {
     const store = new Store([2]);
-    renderAt(<Browser />, "/data?text=rare");
+    renderAt(<CurrentSession value={SESSION}><Browser /></CurrentSession>, "/data?text=rare");
     await store.answer();
     fireEvent.click(await screen.findByRole("button", { name: "Stop" }));
     await store.answer();
@@ -80,7 +83,7 @@ describe("Browser", () => {
 
   it("keeps the focus where a search is stopped, page after page", async () => {
     const store = new Store();
-    renderAt(<Browser />, "/data?text=rare");
+    renderAt(<CurrentSession value={SESSION}><Browser /></CurrentSession>, "/data?text=rare");
     await store.answer();
     const stop = await screen.findByRole("button", { name: "Stop" });
     stop.focus();
@@ -92,7 +95,7 @@ describe("Browser", () => {
 
   it("asks for what can be filtered by after the first rows", async () => {
     const store = new Store();
-    renderAt(<Browser />, "/data?text=rare");
+    renderAt(<CurrentSession value={SESSION}><Browser /></CurrentSession>, "/data?text=rare");
     await store.answer();
     await waitFor(() => expect(store.asked).toContain("/api/comparisons/facets"));
     expect(store.asked[0]).toBe("/api/comparisons");

@@ -2,10 +2,11 @@ import { Button, Group, Stack, Text, Title } from "@mantine/core";
 import { IconRefresh } from "@tabler/icons-react";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
-import { Trans } from "react-i18next";
 import { Link, useSearchParams } from "react-router";
 
 import { api, body } from "../../../api/client";
+import { useAllows } from "../../../api/session";
+import { StartHere } from "../../../components/StartHere";
 import { Empty, Failure, Waiting } from "../../../components/States";
 import { count } from "../../../format/count";
 import { percent } from "../../../format/percent";
@@ -20,6 +21,7 @@ import { useLasting } from "./useLasting";
 /** The comparisons of the workspace, as far as somebody scrolls. What is looked for is in the address. */
 export function Browser() {
   const [address] = useSearchParams();
+  const curates = useAllows("curate");
   const key = keyOf(address);
   const query = useMemo(() => queryOf(new URLSearchParams(key)), [key]);
   const filtered = filtersSet(address) > 0;
@@ -56,6 +58,11 @@ export function Browser() {
               <Button variant="subtle" size="compact-xs" onClick={() => setAsked(key)}>{t("Count")}</Button>
             )}
           </Told>
+          {curates && (
+            <Button component={Link} to="/data/import" variant="light" size="compact-sm">
+              {t("Import")}
+            </Button>
+          )}
           <Button component={Link} to="/data/training-sets" variant="light" size="compact-sm">
             {t("Training sets")}
           </Button>
@@ -125,9 +132,11 @@ function Nothing({ filtered }: { filtered: boolean }) {
     </Empty>
   ) : (
     <Empty title={t("There are no comparisons yet")}>
-      <Trans
-        i18nKey="Import a file of preference pairs: <code>assay data import pairs.jsonl</code>"
-        components={{ code: <code /> }}
+      <StartHere
+        actions={[
+          ["/data/import", t("Import data")],
+          ["/first-hour", t("Try it with a sample")],
+        ]}
       />
     </Empty>
   );

@@ -1,6 +1,5 @@
 import { Anchor, Group, Stack, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { Trans } from "react-i18next";
 import { Link } from "react-router";
 
 import { api, body } from "../../../api/client";
@@ -41,10 +40,7 @@ export function TrainingSetsPage() {
         {({ sets }) =>
           sets.length === 0 ? (
             <Empty title={t("There are no training sets yet")}>
-              <Trans
-                i18nKey="Make one above, or with <code>assay data snapshot train --pool gold --holdout 0.1</code>"
-                components={{ code: <code /> }}
-              />
+              {t("One is made above, of comparisons that have a label.")}
             </Empty>
           ) : (
             sets.map((set) => <SetCard key={set.id} set={set} />)

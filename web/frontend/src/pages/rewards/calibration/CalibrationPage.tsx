@@ -4,6 +4,7 @@ import { Trans } from "react-i18next";
 import { useSearchParams } from "react-router";
 
 import { api, body } from "../../../api/client";
+import { StartHere } from "../../../components/StartHere";
 import { Empty, Failure, Waiting } from "../../../components/States";
 import { momentInWords } from "../../../format/moment";
 import { t } from "../../../i18n";
@@ -19,9 +20,8 @@ export function CalibrationPage() {
   if (data.runs.length === 0 && data.calibrations.length === 0)
     return (
       <Empty title={t("No calibration and no reliability has been measured")}>
-        {t("Fit one on pairs that people have verified:")}
-        <br />
-        <Code>assay calibrate --model NAME --data GOLD</Code>
+        {t("It is fitted on pairs that people have verified.")}
+        <StartHere actions={[["/jobs/new/calibrate", t("Calibrate a model")]]} />
       </Empty>
     );
   const run = data.runs.find((one) => one.run_id === search.get("run")) ?? data.runs[0];

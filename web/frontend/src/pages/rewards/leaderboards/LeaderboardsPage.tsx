@@ -1,8 +1,9 @@
-import { Anchor, Code, Stack, Table, Text, UnstyledButton } from "@mantine/core";
+import { Anchor, Stack, Table, Text, UnstyledButton } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useSearchParams } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
+import { StartHere } from "../../../components/StartHere";
 import { Empty, Failure, Waiting } from "../../../components/States";
 import { Wide } from "../../../components/Wide";
 import { count } from "../../../format/count";
@@ -24,7 +25,8 @@ export function LeaderboardsPage() {
   if (data.boards.length === 0)
     return (
       <Empty title={t("Nothing has been evaluated on a benchmark")}>
-        <Code>assay eval --bench rm-bench --path RM-Bench/data/total_dataset.json --model NAME</Code>
+        {t("It takes a reward model, and a benchmark's file on the server.")}
+        <StartHere actions={[["/jobs/new/evaluate", t("Evaluate a model")]]} />
       </Empty>
     );
   return <Overview boards={data.boards} />;
