@@ -1,14 +1,16 @@
 """Pages that are made of the code are what the code says; messages and extras that pages name are the product's own."""
 
 import importlib.util
+import json
 import re
 import tomllib
 from pathlib import Path
 from types import ModuleType
 
+import pytest
 import typer
 
-from assay.cli.main import build_app
+from assay.cli.main import build_app, main
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 DOCS = REPOSITORY / "docs"
@@ -40,6 +42,15 @@ def test_every_command_is_on_a_page_and_in_the_table() -> None:
     for path in found:
         assert f"\n## assay {' '.join(path)}\n" in told, path
         assert re.search(rf"`(assay )?{path[0]}[ `]", table), path
+
+
+@pytest.mark.parametrize("kind", ["recipe", "tool"])  # members whose `title` is a method, or a property
+def test_members_of_a_kind_are_described(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["plugins", kind, "--json"])
+    members = json.loads(capsys.readouterr().out)["members"]
+    assert members
+    assert any(member["summary"] for member in members)
 
 
 def test_messages_of_troubleshooting_are_the_products() -> None:
