@@ -159,7 +159,8 @@ def test_curating(place: Workspace, url: str, browser: Browser) -> None:
         page.get_by_role("button", name="Start").click()
         page.get_by_role("region", name="Clean, done").wait_for(timeout=PATIENCE)
         page.goto("/jobs/new/stage1")
-        page.get_by_role("textbox", name="File").fill("loops/autumn.yaml")
+        page.get_by_role("combobox", name="File").fill("loops/autumn.yaml")
+        page.keyboard.press("Escape")  # closes what is proposed
         page.get_by_role("button", name="What would it take?").click()
         page.get_by_role("dialog").get_by_text("In all").wait_for(timeout=PATIENCE)
         picture(page, "curate-stages", height=580)

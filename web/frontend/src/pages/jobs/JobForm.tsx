@@ -106,6 +106,7 @@ function OtherSettings({ fields, settings, onChange }: { fields: Field[]; settin
       )}
       {hidden.length > 0 && (
         <Select
+          openOnFocus={false}
           label={t("Other settings")}
           placeholder={t("{{count}} more", { count: hidden.length })}
           maw={420}
