@@ -70,3 +70,17 @@ def test_who_may_see_it(workspace: Workspace) -> None:
         for name, status in (("viewer", 200), ("annotator", 403), ("curator", 200)):
             with signed_in(url, name, PASSWORD) as client:
                 assert client.get("/api/home").status_code == status
+
+
+def test_the_sample_is_imported_and_survives_cleaning(workspace: Workspace, tmp_path: Path) -> None:
+    file = tmp_path / "sample.jsonl"
+    for status in (0, 2):  # a file that is there is not overwritten
+        with pytest.raises(SystemExit) as ended:
+            main(["demo", "--quick", "--data", str(file)])
+        assert ended.value.code == status
+    assay(workspace, "data", "import", file)
+    assay(workspace, "data", "clean")
+    with workspace.store.unit() as db:
+        counts = db.execute("SELECT pool, count(*) FROM pools GROUP BY pool").fetchall()
+    assert [pool for pool, _ in counts] == ["unverified"]
+    assert counts[0][1] > 40

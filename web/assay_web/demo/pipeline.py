@@ -7,8 +7,9 @@ the report (`pages`).
 import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from unicodedata import category
 
 from assay.data.snapshots import HashSlice, Selection, create_snapshot, load_pairs
 from assay.errors import BadInputError
@@ -257,7 +258,13 @@ def write_raw_data(path: Path, config: DemoConfig) -> SourceTruth:
     number = min(config.prompts, SAMPLE_PROMPTS)
     prompts = generate_prompts(number, config.seed, kinds=config.constraint_kinds, split="train")
     (pairs,) = _sampled(config, {"train": prompts})
-    return write_source(path, pairs, config.sources, seed=config.seed)
+    plain = [replace(pair, better=_plain(pair.better), worse=_plain(pair.worse)) for pair in pairs]
+    return write_source(path, plain, config.sources, seed=config.seed)
+
+
+def _plain(response: str) -> str:
+    """Random bytes without the characters for which cleaning discards a row."""
+    return "".join("?" if category(letter) in ("Cc", "Cf") and letter not in "\n\t" else letter for letter in response)
 
 
 def _sampled(config: DemoConfig, prompts_of: Mapping[str, Sequence[ConstrainedPrompt]]) -> list[list[Pair]]:
