@@ -64,6 +64,41 @@ def test_code_takes_an_admin(workspace: Workspace) -> None:
         require_reach(workspace, CURATOR, {"config": "uploads/mine.yaml"})
 
 
+def test_no_other_machine_is_reached_for_a_curator_however_it_is_said(workspace: Workspace) -> None:
+    known = ["http://127.0.0.1:8700"]
+    for settings in (
+        {"reward": ["http://127.0.0.1:8700@evil.example"]},
+        {"reward": ["http://127.0.0.1:8700\\@evil.example"]},
+        {"reward": ["http://127.0.0.1:8700,@evil.example"]},
+        {"set": ['reward.source="http:\\x2f\\x2fevil.example"']},
+        {"tool": ["search?url=http%3A%2F%2Fevil.example"]},
+        {"fetch_from": ["169.254.169.254"]},
+        {"on": "ray:10.0.0.1:6379"},
+    ):
+        with pytest.raises(ProblemError, match=r"address|other machines") as refused:
+            require_reach(workspace, CURATOR, settings, known)
+        assert refused.value.status == 403
+    require_reach(workspace, CURATOR, {"on": "local:2", "set": ["reward=[http://127.0.0.1:8700]", "lr=1e-6"]}, known)
+
+
+def test_code_and_folders_are_found_within_values(workspace: Workspace) -> None:
+    for value in ("x=[subprocess:run]", 'x="subprocess:run"', "x={kind: subprocess:run}", 'x="subprocess\\x3arun"'):
+        with pytest.raises(ProblemError, match="is code that would be run"):
+            require_reach(workspace, CURATOR, {"set": [value]})
+    for value in ('x="/etc/passwd"', "x=[/etc/passwd]", 'x="\\x2fetc\\x2fpasswd"', "dpo:/etc@/var", "x=prover:/etc"):
+        with pytest.raises(ProblemError, match="outside the workspace"):
+            require_reach(workspace, CURATOR, {"set": [value]})
+
+
+@pytest.mark.parametrize(("field", "file"), [("judges", "judges.txt"), ("config", "loop.json"), ("recipe", "r.YAML")])
+def test_an_uploaded_description_is_none_by_any_name(workspace: Workspace, field: str, file: str) -> None:
+    (workspace.root / "uploads").mkdir()
+    (workspace.root / "uploads" / file).write_text("judges: [{kind: 'subprocess:run'}]\n")
+    with pytest.raises(NotFoundError, match="among the files of the workspace"):
+        require_reach(workspace, CURATOR, {field: f"uploads/{file}"})
+    require_reach(workspace, ADMIN, {field: f"uploads/{file}"})
+
+
 def test_a_home_of_nobody_is_bad_input(workspace: Workspace) -> None:
     with pytest.raises(BadInputError, match="no such person"):
         require_reach(workspace, ADMIN, {"model": ["~nobody-of-this-name/model"]})

@@ -21,8 +21,8 @@ from assay.settings import SettingField
 from assay_web.jobs.kind import JobKind, Settings, SettingValue
 
 FieldType = Literal["switch", "whole", "number", "text", "list"]
-#: Options that belong to a terminal, or to the folder that a job runs in anyway.
-LEFT_OUT = frozenset(("workspace", "json", "example", "api_key", "watch_key", "api_key_env"))
+#: Options that belong to a terminal, to the folder that a job runs in anyway, or that write over other folders.
+LEFT_OUT = frozenset(("workspace", "json", "example", "api_key", "watch_key", "api_key_env", "out"))
 LONGEST = 4_000  #: characters of a value
 
 

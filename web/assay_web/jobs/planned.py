@@ -59,7 +59,7 @@ def plan_of(workspace: Workspace, arguments: Sequence[str]) -> PlanReply:
 
 def _made_anew(workspace: Workspace, arguments: Sequence[str]) -> PlanReply:
     command = [sys.executable, "-m", "assay.cli", "plan", "--no-changes", *arguments, "--json"]
-    environment = {**os.environ, "ASSAY_WORKSPACE": str(workspace.root), "NO_COLOR": "1"}
+    environment = {**os.environ, "ASSAY_WORKSPACE": str(workspace.root), "NO_COLOR": "1", "PYTHONSAFEPATH": "1"}
     try:
         ended = subprocess.run(
             command, cwd=workspace.root, env=environment, capture_output=True, text=True, timeout=LONGEST_S, check=False

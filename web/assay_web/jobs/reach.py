@@ -7,8 +7,11 @@ files of loops and judges there are (`assay_web.curate.loop_files`).
 
 import importlib.util
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from urllib.parse import unquote
+
+import yaml
 
 from assay.errors import BadInputError
 from assay.http.problems import ProblemError
@@ -19,9 +22,13 @@ from assay_web.accounts.sessions import Person
 from assay_web.curate.loop_files import find_file
 from assay_web.jobs.kind import Settings
 
-_PARTS = re.compile(r"[=,@#?\s]+")
+_PARTS = re.compile(r"[=,@#?\s\"'\[\]{}()]+")
 _CODE = re.compile(r"(?P<module>[\w.]+):[A-Za-z_][\w.]*")
 _DESCRIPTIONS = (".yaml", ".yml")
+#: Settings whose files say what is run and asked, whatever the files are called.
+_DESCRIBED = frozenset(("config", "judges", "recipe", "bench", "judge_profile"))
+#: Settings with hosts: what else a curator may say there.
+_HOSTS = {"on": re.compile(r"local(:[0-9]+)?|ray(:auto)?"), "fetch_from": re.compile(r"(?!)")}
 
 
 def require_reach(workspace: Workspace, person: Person, settings: Settings, servers: Sequence[str] = ()) -> None:
@@ -30,34 +37,52 @@ def require_reach(workspace: Workspace, person: Person, settings: Settings, serv
     for name, value in settings.items():
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str) and text:
-                _require(workspace, person, name, text, servers)
+                for said in dict.fromkeys(_said(text)):
+                    _require(workspace, person, name, said, servers)
+
+
+def _said(text: str) -> Iterator[str]:
+    """The text, and what it says to commands that read it as KEY=YAML or as the query of a URL."""
+    for plain in (text, unquote(text)):
+        yield plain
+        try:
+            for token in yaml.scan(f"[{plain.partition('=')[2]}]"):
+                if isinstance(token, yaml.ScalarToken) and token.value:
+                    yield token.value
+        except yaml.YAMLError:  # refused by the command, too
+            continue
 
 
 def _require(workspace: Workspace, person: Person, field: str, text: str, servers: Sequence[str]) -> None:
-    for server in sorted(servers, key=len, reverse=True):  # also with a path, a model, or a name in front
-        text = re.sub(rf"{re.escape(server.rstrip('/'))}/?(?![\w.:/-])", "", text)
+    takes = f"takes the role admin, {person.name} has {person.role}"
+    if (plain := _HOSTS.get(field)) is not None and not may(person, "administer") and not plain.fullmatch(text):
+        raise ProblemError(403, f"{text!r} names other machines: that {takes}")
+    # Also with a model behind or a name in front; before an @ it would be somebody's name at another host.
+    for server in sorted(servers, key=len, reverse=True) if "@" not in text else ():
+        text = re.sub(rf"{re.escape(server.rstrip('/'))}/?(?=[#,\s\"'\])}}]|$)", "", text)
     root = workspace.root.resolve()
     for part in dict.fromkeys((text, *filter(None, _PARTS.split(text)))):
         if part == text and " " in part:
             continue  # a sentence, looked at word by word
         try:
             path = (root / Path(part).expanduser()).resolve()  # as the job, which runs there, will see it
-            exists = path.exists()
+            is_file = path.is_file()
         except RuntimeError as error:
             raise BadInputError(f"{part}: there is no such person on this machine", field=field) from error
         except (OSError, ValueError) as error:  # longer than names can be, or with a zero byte
             raise BadInputError(f"{part!r} can be no file's name", field=field) from error
         if may(person, "administer"):
             continue
-        takes = f"takes the role admin, {person.name} has {person.role}"
         if "://" in part:
             allowed = "a job of a curator asks reward servers that the page knows"
             raise ProblemError(403, f"{part!r} is an address: {allowed}; another {takes}")
         if _names_code(part):
             raise ProblemError(403, f"{part!r} is code that would be run: that {takes}")
         if path.is_relative_to(root):
-            if exists and part.endswith(_DESCRIPTIONS):
+            if is_file and (field in _DESCRIBED or part.lower().endswith(_DESCRIPTIONS)):
                 find_file(workspace, path.relative_to(root).as_posix())
+            if (colon := part.find(":/")) >= 0:  # as dpo:/FOLDER
+                _require(workspace, person, field, part[colon + 1 :], ())
             continue
         path_like = "/" in part or part.startswith((".", "~"))
         if locate_model(workspace, str(path) if path_like else part)[1] is None:  # what a run made may lie anywhere

@@ -23,7 +23,7 @@ from assay_web.jobs.estimates import estimate_reply
 from assay_web.jobs.figures import counts_of, records_of
 from assay_web.jobs.forms import JobForm, arguments_for, form_of, has_resume
 from assay_web.jobs.job import GOING, Expected, Job, job_of, jobs_of, new_job, runs_of_jobs
-from assay_web.jobs.kind import JOB_KINDS, Area, JobKind, SettingValue, job_kind
+from assay_web.jobs.kind import JOB_KINDS, Area, JobKind, Settings, SettingValue, job_kind
 from assay_web.jobs.log import TAIL, LogPart, log_part
 from assay_web.jobs.online_loops import LoopFileReply, NewOnlineLoop, write_online_loop
 from assay_web.jobs.planned import PlanReply, plan_of
@@ -217,7 +217,7 @@ def resume_job(person: Curator, service: ServiceNow, jobs: JobsNow, job_id: JobI
             f"it is {record.status}" if record.resumed_by is None else f"{record.resumed_by} goes on with it"
         )
     kind = job_kind(job.kind)
-    require_reach(service.workspace, person, job.settings, _servers(service))
+    _require_within(service, person, job.kind, job.settings)
     run = runs_of_jobs(service.workspace, [job]).get(job.id)
     words = has_resume(job.arguments)
     arguments = job.arguments if words is None or run is None else [*shlex.split(words), "--resume", run]
@@ -227,12 +227,17 @@ def resume_job(person: Curator, service: ServiceNow, jobs: JobsNow, job_id: JobI
 def _checked(service: WebService, person: Person, body: JobSettings) -> tuple[JobKind, list[str], EstimateReply]:
     kind = job_kind(body.kind)
     arguments = arguments_for(kind, body.settings)
-    settings = dict(body.settings)
-    if body.kind == "import" and not may(person, "administer"):  # the workspace holds accounts and keys, too
-        importable(service.workspace, service.settings, str(settings.pop("path", "")))
-    require_reach(service.workspace, person, settings, _servers(service))
+    _require_within(service, person, body.kind, body.settings)
     figures = kind.figures(service.workspace, body.settings)
     return kind, arguments, estimate_reply(shlex.join(["assay", *arguments]), body.settings, figures)
+
+
+def _require_within(service: WebService, person: Person, kind: str, settings: Settings) -> None:
+    """Raises ProblemError for what the person may not name."""
+    named = dict(settings)
+    if kind == "import" and not may(person, "administer"):  # the workspace holds accounts and keys, too
+        importable(service.workspace, service.settings, str(named.pop("path", "")))
+    require_reach(service.workspace, person, named, _servers(service))
 
 
 def start_in(

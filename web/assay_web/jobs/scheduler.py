@@ -43,8 +43,9 @@ HOLDING = frozenset(
         *("curate-verify", "curate-consistency", "curate-stage1", "curate-stage2"),
     )
 )
-#: Output as it comes, without colours.
-PLAIN = {"PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
+#: Output as it comes, without colours; and no module of the workspace, where anybody's uploads lie, is imported, as
+#: `python -m` would, but not the command as typed.
+PLAIN = {"PYTHONUNBUFFERED": "1", "NO_COLOR": "1", "PYTHONSAFEPATH": "1"}
 LOOK_S, IDLE_S = 0.5, 15.0  #: between two looks at whether something may begin, while something waits and otherwise
 
 
@@ -179,7 +180,7 @@ def keys_for(arguments: Sequence[str], servers: Iterable[RewardServer]) -> dict[
     keys: dict[str, str] = {}
     for server in servers:
         for option, text in zip(("", *arguments), arguments, strict=False):
-            if server.key is not None and re.search(rf"{re.escape(server.url.rstrip('/'))}(?![\w.:-])", text):
+            if server.key is not None and re.search(rf"{re.escape(server.url.rstrip('/'))}(?![\w.:@\\-])", text):
                 keys.setdefault("ASSAY_WATCH_API_KEY" if option == "--watch" else "ASSAY_API_KEY", server.key)
     return keys
 

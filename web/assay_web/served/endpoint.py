@@ -159,7 +159,13 @@ def start_endpoint(workspace: Workspace, settings: EndpointSettings, by: str) ->
             [sys.executable, "-m", CHILD, str(folder), *settings.arguments(), "--json"],
             cwd=workspace.root,
             # The key in the environment, where process listings do not show it.
-            env={**os.environ, KEY: key, "ASSAY_WORKSPACE": str(workspace.root), "PYTHONUNBUFFERED": "1"},
+            env={
+                **os.environ,
+                KEY: key,
+                "ASSAY_WORKSPACE": str(workspace.root),
+                "PYTHONUNBUFFERED": "1",
+                "PYTHONSAFEPATH": "1",
+            },
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
