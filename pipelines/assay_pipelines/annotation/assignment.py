@@ -293,22 +293,28 @@ def _has_assigned(db: sqlite3.Connection, queue: sqlite3.Row) -> bool:
     )
 
 
-def requested_assignment(db: sqlite3.Connection, queue: sqlite3.Row, annotator: str, item_id: int) -> Assignment | None:
+def requested_assignment(
+    db: sqlite3.Connection, queue: sqlite3.Row, annotator: str, item_id: int, *, qualifying: bool = False
+) -> Assignment | None:
     """Lease that item, which somebody linked to; None where it is not for this person now. One that they have answered
-    comes for another answer, as long as the queue is open."""
+    comes for another answer, as long as the queue is open. `qualifying`: no other than their own: whoever is not
+    admitted yet votes on no item, nor learns which are checks. When nothing else is left, a check is not to be had."""
     values = {"item": item_id, "queue": queue["name"], "id": queue["queue_id"], "who": annotator, "now": time.time()}
     row = db.execute(
-        f"""SELECT {_ASKED} AS asked, removed, NOT {_UNSEEN} AS answered FROM items i
+        f"""SELECT {_ASKED} AS asked, removed, is_check, NOT {_UNSEEN} AS answered FROM items i
             WHERE item_id = :item AND queue = :queue""",
         values,
     ).fetchone()
     if row is None or queue["closed"] or queue["deleted"]:
         return None
     held = db.execute(
-        "SELECT 1 FROM leases WHERE item_id = :item AND annotator = :who AND role = 'vote'", values
+        "SELECT expires_at FROM leases WHERE item_id = :item AND annotator = :who AND role = 'vote'", values
     ).fetchone()
-    free = row["asked"] and not row["removed"] and not queue["paused"] and slots_left(db, item_id, annotator)
-    if row["answered"] or held is not None or free:
+    holds = held is not None and (held["expires_at"] > time.time() or slots_left(db, item_id, annotator))
+    free = row["asked"] and not (row["removed"] or queue["paused"] or qualifying)
+    if free and row["is_check"]:
+        free = _next_item(db, queue, annotator) is not None
+    if row["answered"] or holds or (free and slots_left(db, item_id, annotator)):
         return lease_item(db, queue, annotator, item_id, "vote")
     return None
 

@@ -144,7 +144,7 @@ class AnnotationService(Closable):
                 return None
             if item is None:
                 return next_assignment(db, row, annotator, qualifying=admission.state == "pending")
-            requested = requested_assignment(db, row, annotator, item)
+            requested = requested_assignment(db, row, annotator, item, qualifying=admission.state == "pending")
             if requested is None:
                 raise ConflictError("that item is not open to you now: others have answered it, or it was taken away")
             return requested
@@ -286,12 +286,15 @@ class AnnotationService(Closable):
         return receipt
 
     def _withdraw_earlier(self, transaction: PostingTransaction, ticket: Ticket, annotator: str, now: float) -> None:
-        """Of somebody who changes an answer: the new one takes the place of the one that stands."""
+        """Of somebody who changes an answer: the new one takes the place of the one that stands. Raises ConflictError
+        once the queue is closed, even if they have had the item since before."""
         db = transaction.db
         for vote in db.execute(
             "SELECT * FROM votes WHERE item_id = ? AND annotator = ? AND role = ? AND withdrawn_at IS NULL",
             (ticket.item_id, annotator, ticket.role),
         ).fetchall():
+            if ticket.role == "vote" and _is_closed(db, ticket.item_id):
+                raise ConflictError("the queue is closed: its answers stay as they are")
             withdraw_vote(transaction, vote, CHANGED, now)
 
     def _store(
@@ -495,6 +498,13 @@ def _last_vote(db: sqlite3.Connection, queue: str, annotator: str, adjudication:
     """The vote that `undo` takes back. An item that was passed on, and that others answered since, stays passed."""
     rows = db.execute(f"SELECT v.* {_STANDING} ORDER BY v.at DESC, v.item_id DESC", (queue, annotator, adjudication))
     return next((v for v in rows if v["counts"] or adjudication or slots_left(db, v["item_id"], annotator)), None)
+
+
+def _is_closed(db: sqlite3.Connection, item_id: int) -> bool:
+    (closed,) = db.execute(
+        "SELECT closed FROM queues JOIN items ON queue = name WHERE item_id = ?", (item_id,)
+    ).fetchone()
+    return bool(closed)
 
 
 def _stored_labels(db: sqlite3.Connection, judgment_id: str) -> dict[str, Any] | None:

@@ -28,7 +28,14 @@ from assay_pipelines.annotation.queue_edits import (
     rename_queue,
     turn_queue,
 )
-from assay_pipelines.annotation.queues import add_items, create_queue, get_queue, list_queues, queue_progress
+from assay_pipelines.annotation.queues import (
+    add_items,
+    close_queue,
+    create_queue,
+    get_queue,
+    list_queues,
+    queue_progress,
+)
 from assay_pipelines.annotation.recovery import open_ledger
 from assay_pipelines.annotation.service import AnnotationService, queue_row
 from assay_pipelines.annotation.votes import queue_votes
@@ -147,6 +154,11 @@ def test_an_own_answer_is_changed_and_the_first_stays_in_the_records(
         with pytest.raises(ConflictError):
             reopen_answer(desk, "q", tickets[1], "ben")
         assert queue_progress(workspace, "q").done == 3
+        opened = reopen_answer(desk, "q", tickets[1], "ann")
+        close_queue(workspace, "q")  # from now on others' agreement may be read
+        with pytest.raises(ConflictError, match="closed"):
+            vote_canonically(desk, opened, "B")
+        assert own_answers(desk, "q", "ann")[1] == 3
     fold(workspace)
     with workspace.store.unit() as db:
         rows = db.execute(
@@ -216,6 +228,11 @@ def test_a_qualification_comes_first_and_decides(workspace: Workspace, fill_comp
         edit_options(
             desk, "q", {"qualify_checks": 4, "qualify_share": 0.75, "gate_checks": 5, "gate_share": 0.5}, "cora"
         )
+        with desk.ledger.reading() as db:
+            numbers = db.execute("SELECT item_id, is_check FROM items").fetchall()
+        for number, _ in numbers:  # by a link neither an item nor what is a check, before one is admitted
+            with pytest.raises(ConflictError, match="not open to you"):
+                desk.next("q", "eve", number)
         for name, answers in (("ann", "AAAB"), ("ben", "ABBB")):
             for number, answer in enumerate(answers):
                 given = desk.next("q", name)

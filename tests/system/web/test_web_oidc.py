@@ -164,6 +164,9 @@ def test_roles_follow_the_claims_and_nobody_takes_an_account_by_its_name(workspa
             members = {project["name"]: project["members"] for project in ada.get("/api/projects").json()}
             assert members["medical"] == ["grace"]
             provider.claims = {"sub": "s-9", "preferred_username": "whatever", "groups": ["root"]}
+            lesser = ada.post("/api/tokens", json={"label": "notebook", "role": "viewer"}).json()["secret"]
+            with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {lesser}"}) as program:
+                assert program.get(START).status_code == 403, "else an identity of whoever has it got the whole account"
             assert visit(ada)[1] == "/", "who is signed in links their identity"
         with httpx.Client(base_url=url) as client:
             visit(client)

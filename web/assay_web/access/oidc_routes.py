@@ -15,6 +15,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from assay.errors import AssayError, BackendError, BadInputError, ConflictError, ForbiddenError, NotFoundError
+from assay.http.problems import ProblemError
 from assay_web.access.audited_route import AuditedRoute, address_of
 from assay_web.access.guard import Anybody, PersonNow, cookie_of
 from assay_web.access.routes import set_session_cookie
@@ -46,6 +47,8 @@ def sign_in_by_provider(
         raise NotFoundError("this server knows no provider to sign in by")
     nonce, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(48)
     target = to if _OWN_PAGE.fullmatch(to) else "/"
+    if person is not None and person.token is not None:  # a program's, which would get its person's whole account
+        raise ProblemError(403, "no API token may do this: sign in")
     name = person.name if person is not None else None
     state, browser = begin_sign_in(service.access, PendingSignIn(nonce, verifier, target, name))
     try:
