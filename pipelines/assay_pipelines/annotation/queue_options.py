@@ -5,6 +5,7 @@ Leaves out: what a queue is made with and keeps (`recording.Queue`), what its se
 
 import json
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeAlias
 
 from annotated_types import Ge, Le
@@ -33,6 +34,7 @@ class QueueOptions:
         check_settings(self)
 
     @classmethod
+    @lru_cache(256)  # read with every vote
     def of(cls, stored: str) -> "QueueOptions":
         values: dict[str, Any] = json.loads(stored)
         return cls(**values | {"suggested_by": tuple(values.get("suggested_by", ()))})

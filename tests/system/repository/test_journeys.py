@@ -23,7 +23,7 @@ from assay_serving.server.core.settings import ServerSettings
 
 ARCHITECTURE = Path(__file__).resolve().parents[3] / "docs" / "architecture.md"
 JOURNEYS = ("import", "train", "score", "rollout", "vote", "stage")
-MOST_OF_A_SCORE, MOST_OF_A_VOTE = 15, 12
+MOST_OF_A_SCORE, MOST_OF_A_VOTE = 15, 17
 #: What every request of the web server passes: limits, origin, session, role, audit log.
 WEB_GATE = (
     *("assay_web.server.", "assay_web.access.", "assay_web.accounts.", "assay_web.service", "assay.http."),
