@@ -5,6 +5,7 @@ import { Link, useNavigate, useSearchParams } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Failure } from "../../../components/States";
+import { poolChoices } from "../../../components/PoolBadge";
 import { t } from "../../../i18n";
 import { FieldFilters, type ChosenField } from "./FieldFilters";
 import { questions, type Question } from "./questions";
@@ -116,7 +117,7 @@ export function NewQueue() {
           {fields.question === "steps" && (
             <Switch label={t("Each turn of the assistant is a step")} checked={fields.byTurns} onChange={(event) => set({ byTurns: event.currentTarget.checked })} />
           )}
-          <MultiSelect label={t("Pools")} description={pair ? undefined : t("None: all, also responses that are in no comparison")} data={POOLS} value={fields.pools} onChange={(pools) => set({ pools })} />
+          <MultiSelect label={t("Pools")} description={pair ? undefined : t("None: all, also responses that are in no comparison")} data={poolChoices(POOLS)} value={fields.pools} onChange={(pools) => set({ pools })} />
           <Group grow align="start">
             <TagsInput
               label={t("Sources")}

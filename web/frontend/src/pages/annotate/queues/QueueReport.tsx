@@ -4,6 +4,7 @@ import { useParams } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
 import { Empty, Failure, Waiting } from "../../../components/States";
+import { figure } from "../../../format/figure";
 import { duration } from "../../../format/duration";
 import { NONE } from "../../../format/none";
 import { percent } from "../../../format/percent";
@@ -183,7 +184,7 @@ function Principles({ principles }: { principles: Schemas["PrincipleAgreement"][
                 <Table.Td>{percent(agreement.yes, 0)}</Table.Td>
                 <Table.Td>{agreement.items}</Table.Td>
                 <Table.Td>{percent(agreement.percent)}</Table.Td>
-                <Table.Td>{agreement.alpha?.toFixed(3) ?? NONE}</Table.Td>
+                <Table.Td>{figure(agreement.alpha)}</Table.Td>
               </Table.Tr>
             ))}
           </Table.Tbody>
@@ -202,7 +203,7 @@ function share(part: number, total: number, interval: Schemas["Interval"] | null
   return `${t("{{right}} of {{total}}", { right: part, total })}${range}`;
 }
 
-function estimate(of: Schemas["CoefficientEstimate"], as = (value: number) => value.toFixed(3)): string {
+function estimate(of: Schemas["CoefficientEstimate"], as = (value: number) => figure(value)): string {
   if (of.value === null) return NONE;
   return of.interval == null ? as(of.value) : `${as(of.value)} (${t("{{low}} to {{high}}", { low: as(of.interval.low), high: as(of.interval.high) })})`;
 }

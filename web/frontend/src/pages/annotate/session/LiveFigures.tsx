@@ -2,6 +2,7 @@ import { Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 
 import { api, body, type Schemas } from "../../../api/client";
+import { figure } from "../../../format/figure";
 import { percent } from "../../../format/percent";
 import { t } from "../../../i18n";
 
@@ -62,7 +63,7 @@ interface EstimateProps {
   as?: (n: number) => string;
 }
 
-function Estimate({ of, items, as = (n) => n.toFixed(2) }: EstimateProps) {
+function Estimate({ of, items, as = (n) => figure(n, 2) }: EstimateProps) {
   if (of.value === null) return <span>{t("not to tell yet")}</span>;
   return (
     <span>

@@ -57,7 +57,7 @@ function OverlapCard({ one, check, benchmark }: { one: Overlap; check: Schemas["
         : one.tier === "embedding"
           ? t("an embedding of similarity {{score}}", { score: figure(one.score, 2) })
           : t("{{runs}} of {{ngram}} {{units}} in common, the first from {{unit}} {{position}} on", {
-              runs: t("{{count}} runs", { count: one.ngrams }),
+              runs: t("{{count}} sequences", { count: one.ngrams }),
               ngram: check.ngram,
               units: t(UNITS[check.unit]?.[1] ?? check.unit),
               unit: t(UNITS[check.unit]?.[0] ?? check.unit),
