@@ -84,3 +84,23 @@ def test_the_sample_is_imported_and_survives_cleaning(workspace: Workspace, tmp_
         counts = db.execute("SELECT pool, count(*) FROM pools GROUP BY pool").fetchall()
     assert [pool for pool, _ in counts] == ["unverified"]
     assert counts[0][1] > 40
+
+
+def test_asking_for_the_plan_of_a_method_without_one_trains_nothing(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "pair.jsonl").write_text(json.dumps({"prompt": "2+2?", "chosen": "4", "rejected": "5"}))
+    with pytest.raises(SystemExit) as ended:
+        main(
+            [
+                "plan",
+                "train",
+                "probe",
+                "--data",
+                str(tmp_path / "pair.jsonl"),
+                "--base",
+                "tiny",
+                "-w",
+                str(workspace.root),
+            ]
+        )
+    assert ended.value.code == 2
+    assert list(workspace.runs.iterdir()) == []
