@@ -75,8 +75,9 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class QueueAudience:
-    """`people`, `groups`: None where every member of the project is asked."""
+    """`name`: of records and addresses. `people`, `groups`: None where every member of the project is asked."""
 
+    name: str
     project: str
     deleted: bool
     people: Sequence[str] | None
@@ -124,9 +125,8 @@ class AnnotationService(Closable):
         with self._ledger.reading() as db:
             row = queue_row(db, queue)
             audience = json.loads(row["asked"]) if row["asked"] else None
-            return QueueAudience(
-                row["project"], bool(row["deleted"]), audience and audience["people"], audience and audience["groups"]
-            )
+            people, groups = (audience["people"], audience["groups"]) if audience else (None, None)
+            return QueueAudience(row["name"], row["project"], bool(row["deleted"]), people, groups)
 
     def next(self, queue: str, annotator: str, item: int | None = None) -> Assignment | None:
         """The item that the annotator has before them, or the next one; None when there is none for them now.

@@ -196,6 +196,8 @@ def test_many_items_at_once_and_working_time(team: tuple[Workspace, list[str], s
         table = list(csv.DictReader(io.StringIO(cora.get("/api/pay.csv", params={"amount": 2, "per": "item"}).text)))
         assert [(line["annotator"], line["items"], line["pay"]) for line in table] == [("ann", "3", "6.00")]
         assert ann.get("/api/pay").status_code == 403
+        unknown = cora.get("/api/pay", params={"queue": "nothing"})
+        assert (unknown.status_code, "first" in unknown.text) == (404, False), "without a word of the others"
 
 
 def test_items_are_chosen_by_fields_and_by_likeness(workspace: Workspace) -> None:

@@ -78,6 +78,8 @@ def test_votes_are_pulled_behind_a_cursor_withdrawals_too(url: str, tokens: dict
         )
         with signed_in(url, "cora", PASSWORD) as cora:
             cora.post("/api/queues/metals/resolution", json={"least_votes": 1}).raise_for_status()
+            cora.patch("/api/queues/metals", json={"title": "Metals by tone"}).raise_for_status()
+        assert list(client.votes("Metals by tone")) == list(client.votes("metals")), "as people call it"
         decided = list(client.decisions(page=1))
         assert {d.comparison_id for d in decided} == {vote.comparison_id for vote in pulled if not vote.withdrawn}
         assert list(client.decisions(after=decided[-1].cursor)) == []

@@ -53,11 +53,13 @@ def require_project(service: WebService, person: Person, project: str) -> None:
         raise ProblemError(403, f"{person.name} is no member of the project {project!r}: an admin can change that")
 
 
-def require_visible(service: WebService, person: Person, queue: str) -> None:
-    """Raises NotFoundError for a queue that the person does not see, without a word of the others there are. A deleted
-    one is seen by those who may restore it."""
+def require_visible(service: WebService, person: Person, queue: str) -> str:
+    """The queue's name in records, of its name, title or id. Raises NotFoundError for one that the person does not see,
+    without a word of the others there are. A deleted one is seen by those who may restore it."""
+    name = queue
     try:
         audience = service.annotation.audience(queue)
+        name = audience.name
         assigned = is_assigned(service, person, audience.project, audience.people, audience.groups)
         visible = sees_project(service, person, audience.project) and sees_queue(person, assigned=assigned)
         visible = visible and (not audience.deleted or may(person, "curate"))
@@ -65,6 +67,7 @@ def require_visible(service: WebService, person: Person, queue: str) -> None:
         visible = False
     if not visible:
         raise NotFoundError(f"no queue {queue!r} in the projects of {person.name}")
+    return name
 
 
 def is_assigned_to(service: WebService, person: Person, queue: str) -> bool:
@@ -90,8 +93,7 @@ def visible_queue(queue: Annotated[str, Path(max_length=100)], person: PersonNow
     """The queue that a path names. 401 without a session; 404 for one of a project that is not the person's."""
     if person is None:
         raise ProblemError(401, "sign in first")
-    require_visible(service, person, queue)
-    return queue
+    return require_visible(service, person, queue)
 
 
 #: For routes: `queue: QueueName`, of a path with {queue}.

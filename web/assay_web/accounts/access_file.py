@@ -6,6 +6,7 @@ Tokens are stored as SHA-256 digests and passwords as argon2 hashes: the file's 
 
 import os
 import sqlite3
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -24,7 +25,8 @@ class AccessFile(SQLiteFile):
     remedy = "move it away and start again: accounts have to be created again; votes and data are not in it"
 
     def __init__(self, path: Path, *, wait: float = 30.0) -> None:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        with suppress(FileExistsError):  # never opened here: closing it would end SQLite's locks of this process
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         super().__init__(path, wait=wait)
 
     def _upgrade(self, db: sqlite3.Connection, version: int) -> None:

@@ -116,11 +116,11 @@ def send_queue_items(
     queue: QueueName, body: ItemsToSend, person: Curator, service: ServiceNow, live: LiveNow, request: Request
 ) -> ItemsChanged:
     """Ask about these in another queue too, as they are asked here."""
-    require_visible(service, person, body.to)
-    added = send_items(service.workspace, service.annotation, queue, body.items, body.to)
+    to = require_visible(service, person, body.to)
+    added = send_items(service.workspace, service.annotation, queue, body.items, to)
     if body.remove:
         change_items(service.annotation, queue, "items_removed", body.items, person.name)
-    note_change(request, queue, to=body.to, items=len(body.items), new=added, removed=body.remove)
+    note_change(request, queue, to=to, items=len(body.items), new=added, removed=body.remove)
     live.forget(queue)
-    live.forget(body.to)
+    live.forget(to)
     return ItemsChanged(items=added)

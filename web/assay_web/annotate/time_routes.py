@@ -13,11 +13,11 @@ from fastapi import APIRouter, Depends, Query, Response
 from pydantic import BaseModel
 
 from assay.errors import BadInputError
-from assay_pipelines.annotation.queues import find_queue, list_queues
+from assay_pipelines.annotation.queues import list_queues
 from assay_pipelines.annotation.time_report import IDLE_S, WorkTime, work_times
 from assay_web.access.audited_route import AuditedRoute
 from assay_web.access.guard import Curator
-from assay_web.access.queue_access import visible_queues
+from assay_web.access.queue_access import require_visible, visible_queues
 from assay_web.service import ServiceNow
 
 router = APIRouter(tags=["queues"], route_class=AuditedRoute)
@@ -57,7 +57,7 @@ def pay_report(
     service.annotation.outbox.deliver_all()
     everything = [*list_queues(service.workspace), *list_queues(service.workspace, deleted=True)]
     visible = {record.name: record.title for record in visible_queues(service, person, everything)}
-    chosen = [find_queue(service.annotation.ledger, name).name for name in queue] if queue else list(visible)
+    chosen = [require_visible(service, person, name) for name in queue] if queue else list(visible)
     times = work_times(
         service.annotation.ledger,
         [name for name in chosen if name in visible],

@@ -19,7 +19,7 @@ import shutil
 import time
 import unicodedata
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -213,7 +213,8 @@ class UploadFolder:
     def _settle(self, upload: Upload, *, keep: bool) -> None:
         part = self._parts / f"{upload.id}.part"
         if keep and upload.file is not None:
-            part.replace(self.root / upload.file)
+            with suppress(FileNotFoundError):  # it has its name by another's hand
+                part.replace(self.root / upload.file)
         part.unlink(missing_ok=True)
         (self._parts / f"{upload.id}.sha").unlink(missing_ok=True)
 

@@ -5,6 +5,7 @@ difference who did what: the page, a command, a server that has ended since. The
 tells nothing.
 """
 
+import fcntl
 import math
 
 from assay.runs.process import RunProcess, process_of
@@ -15,6 +16,7 @@ from assay_web.webhooks.event import DecisionsMade, QueueDone, QueueProgressed, 
 from assay_web.webhooks.webhook_file import WebhookFile
 
 BEGUN = "begun"  #: key of the first look
+LOCK = "webhooks.lock"  #: held during a look, so that of two servers of a workspace one tells an event
 PARTS, VOTES = 20, 100  #: a queue's progress is told by twentieths, and by hundreds of votes
 LOOKED_AT = 200  #: newest runs
 
@@ -26,7 +28,16 @@ class WorkspaceWatcher:
         self._workspace = workspace
 
     def look(self, file: WebhookFile) -> None:
-        """Tell what has happened since the last look. Raises BusyError: the next look tells it."""
+        """Tell what has happened since the last look, unless another server looks now. Raises BusyError: the next look
+        tells it."""
+        with (self._workspace.root / LOCK).open("ab") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+            self._look(file)
+
+    def _look(self, file: WebhookFile) -> None:
         noted = file.noted()
         first = BEGUN not in noted
         for queue in list_queues(self._workspace):

@@ -11,6 +11,7 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -83,7 +84,8 @@ CREATE TABLE IF NOT EXISTS noted (key TEXT PRIMARY KEY, value TEXT NOT NULL) WIT
     remedy = "move it away and start again: webhooks have to be made again; nothing else is in it"
 
     def __init__(self, path: Path, *, wait: float = 30.0) -> None:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        with suppress(FileExistsError):  # never opened here: closing it would end SQLite's locks of this process
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         super().__init__(path, wait=wait)
 
     def add(self, url: str, events: Sequence[str], *, private: bool, by: str) -> tuple[str, Webhook]:
