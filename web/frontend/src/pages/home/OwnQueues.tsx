@@ -54,7 +54,7 @@ export function QueueCard({ queue: { name, share, mine } }: { queue: Schemas["Qu
           </Text>
           <Progress value={done} size="sm" mt={6} aria-label={t("{{name}}: {{share}} done", { name, share: percent(share, 0) })} />
         </div>
-        <Button component={Link} to={`/annotate/queue/${encodeURIComponent(name)}`} aria-label={mine === 0 ? t("Begin {{name}}", { name }) : t("Go on with {{name}}", { name })}>
+        <Button flex="none" component={Link} to={`/annotate/queue/${encodeURIComponent(name)}`} aria-label={mine === 0 ? t("Begin {{name}}", { name }) : t("Go on with {{name}}", { name })}>
           {mine === 0 ? t("Begin") : t("Go on")}
         </Button>
       </Group>
