@@ -36,9 +36,12 @@ def requested() -> PlanRequest | None:
 
 @contextmanager
 def planning(request: PlanRequest) -> Iterator[None]:
-    """Until the end of the block training commands plan."""
+    """Until the end of the block training commands plan; one that has no plan is refused before it begins a run."""
+    from assay.runs.record import without_runs
+
     _requests.append(request)
     try:
-        yield
+        with without_runs("there is no plan of this method: nothing was run"):
+            yield
     finally:
         _requests.pop()

@@ -22,7 +22,6 @@ from typing import Any, Literal
 from assay import __version__
 from assay.errors import AssayError, BadInputError, NotFoundError
 from assay.models.readings import IMPLICIT, implicit_parts
-from assay.planning.request import requested
 from assay.runs.console_log import console_to
 from assay.runs.process import is_alive, note_end, note_process, process_of
 from assay.runs.progress_file import noting_in
@@ -76,6 +75,19 @@ class Run:
         return artifact
 
 
+_REFUSED: list[str] = []
+
+
+@contextmanager
+def without_runs(why: str) -> Iterator[None]:
+    """Until the end of the block no run begins: `start_run` raises BadInputError that says why."""
+    _REFUSED.append(why)
+    try:
+        yield
+    finally:
+        _REFUSED.pop()
+
+
 @contextmanager
 def start_run(
     workspace: Workspace, kind: str, config: Mapping[str, Any], *, inputs: Mapping[str, str] | None = None
@@ -85,8 +97,8 @@ def start_run(
     `inputs`: ref -> kind. Ctrl-C and SystemExit leave status `interrupted`; a killed process leaves `running`,
     which `mark_dead_runs` turns into `interrupted`.
     """
-    if requested() is not None:
-        raise BadInputError("there is no plan of this method: nothing was run")
+    if _REFUSED:
+        raise BadInputError(_REFUSED[-1])
     now = datetime.now(UTC)
     run = Run(workspace, f"run-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}", kind)
     run.folder.mkdir(parents=True)
