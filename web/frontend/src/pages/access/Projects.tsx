@@ -42,6 +42,7 @@ export function Projects({ managed }: { managed: boolean }) {
               label={t("Project")}
               required
               pattern="[A-Za-z0-9][A-Za-z0-9_.+\-]{0,99}"
+              title={t("Letters and digits; after the first also . _ + -")}
               value={member.project}
               onChange={(event) => setMember({ ...member, project: event.currentTarget.value })}
               w={180}

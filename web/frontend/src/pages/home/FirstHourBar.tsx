@@ -26,6 +26,7 @@ export default function FirstHourBar() {
 
 function Bar({ figures, onClose }: { figures: Figures; onClose: () => void }) {
   const { steps, next, leave } = useFirstHour(figures);
+  const { pathname, search } = useLocation();
   const at = next === null ? steps.length : steps.indexOf(next) + 1;
   return (
     <Group component="aside" className="first-hour-bar" justify="space-between" wrap="nowrap" gap="sm" aria-label={t("The first hour")}>
@@ -36,7 +37,7 @@ function Bar({ figures, onClose }: { figures: Figures; onClose: () => void }) {
         {next !== null && <Text size="sm">{next.title}</Text>}
       </Group>
       <Group gap="xs" wrap="nowrap">
-        {next !== null && (
+        {next !== null && next.to !== pathname + search && (
           <Button component={Link} to={next.to} size="compact-sm" onClick={() => leave(next.key)}>
             {next.action}
           </Button>

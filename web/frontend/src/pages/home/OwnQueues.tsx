@@ -1,4 +1,4 @@
-import { Button, Group, Progress, Stack, Text, Title } from "@mantine/core";
+import { Badge, Button, Group, Progress, Stack, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 
@@ -31,7 +31,7 @@ export function OwnQueues() {
           ))}
           {closed.length > 0 && (
             <Text size="sm" className="dim">
-              {t("Closed: {{queues}}", { queues: closed.map((queue) => queue.name).join(", ") })}
+              {t("Closed: {{queues}}", { queues: closed.map((queue) => queue.title).join(", ") })}
             </Text>
           )}
         </>
@@ -40,23 +40,43 @@ export function OwnQueues() {
   );
 }
 
-export function QueueCard({ queue: { name, share, mine } }: { queue: Schemas["QueueReply"] }) {
+export function QueueCard({ queue: { name, title, share, mine, paused, assigned } }: { queue: Schemas["QueueReply"] }) {
   const done = Math.round(100 * share);
   return (
     <div className="panel">
       <Group justify="space-between" wrap="nowrap" gap="md">
         <div className="home-grows">
-          <Text fw={600} truncate>
-            {name}
-          </Text>
+          <Group gap="xs" wrap="nowrap">
+            <Text fw={600} truncate>
+              {title}
+            </Text>
+            {paused && (
+              <Badge size="sm" variant="light" color="yellow">
+                {t("paused")}
+              </Badge>
+            )}
+            {!assigned && (
+              <Badge size="sm" variant="light" color="gray" tt="none">
+                {t("for others")}
+              </Badge>
+            )}
+          </Group>
           <Text size="sm" className="dim">
             {mine === 0 ? t("you have not voted yet") : t("{{count}} votes of yours", { count: mine })} · {t("{{share}} done", { share: percent(share, 0) })}
           </Text>
-          <Progress value={done} size="sm" mt={6} aria-label={t("{{name}}: {{share}} done", { name, share: percent(share, 0) })} />
+          <Progress value={done} size="sm" mt={6} aria-label={t("{{name}}: {{share}} done", { name: title, share: percent(share, 0) })} />
         </div>
-        <Button flex="none" component={Link} to={`/annotate/queue/${encodeURIComponent(name)}`} aria-label={mine === 0 ? t("Begin {{name}}", { name }) : t("Go on with {{name}}", { name })}>
-          {mine === 0 ? t("Begin") : t("Go on")}
-        </Button>
+        {assigned && (
+          <Button
+            flex="none"
+            component={Link}
+            to={`/annotate/queue/${encodeURIComponent(name)}`}
+            variant={paused ? "default" : "filled"}
+            aria-label={mine === 0 ? t("Begin {{name}}", { name: title }) : t("Go on with {{name}}", { name: title })}
+          >
+            {mine === 0 ? t("Begin") : t("Go on")}
+          </Button>
+        )}
       </Group>
     </div>
   );

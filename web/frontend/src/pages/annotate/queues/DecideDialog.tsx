@@ -10,7 +10,7 @@ import { nameFor } from "../../data/sets/sets";
 type Report = Schemas["ResolutionReport"];
 
 /** What a queue's votes come to, and writing it: pairs that people decided become gold. */
-export function DecideDialog({ queue, close }: { queue: string; close: () => void }) {
+export function DecideDialog({ queue, title, close }: { queue: string; title: string; close: () => void }) {
   const queries = useQueryClient();
   const path = { queue };
   const preview = useQuery({
@@ -25,7 +25,7 @@ export function DecideDialog({ queue, close }: { queue: string; close: () => voi
   const done = decide.data;
   const report = done ?? preview.data;
   return (
-    <Modal opened onClose={close} size="lg" title={t("Decide by the votes of {{queue}}", { queue })}>
+    <Modal opened onClose={close} size="lg" title={t("Decide by the votes of {{queue}}", { queue: title })}>
       <Stack gap="sm">
         {preview.isPending && preview.failureReason === null && <Waiting what={t("The votes are counted")} />}
         {preview.failureReason !== null && <Failure error={preview.failureReason} />}

@@ -1,4 +1,4 @@
-import { Button, Checkbox, Group, Modal, Select, Stack, Switch, TagsInput, Text, TextInput } from "@mantine/core";
+import { Anchor, Button, Checkbox, Group, Modal, Select, Stack, Switch, TagsInput, Text, TextInput } from "@mantine/core";
 import { useDebouncedValue } from "@mantine/hooks";
 import { notifications } from "@mantine/notifications";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
@@ -9,6 +9,7 @@ import { api, body, type Schemas } from "../../../api/client";
 import { Empty, Failure, Waiting } from "../../../components/States";
 import { Wide } from "../../../components/Wide";
 import { t } from "../../../i18n";
+import { answerInWords } from "../../data/comparison/Judgments";
 import { QueueArea } from "./QueueArea";
 import { useEdit, useSettings } from "./settings/useSettings";
 
@@ -106,13 +107,15 @@ export function ItemTable({ queue, rows, chosen, choose }: TableProps) {
     table.current?.querySelectorAll<HTMLElement>("tr")[to]?.focus();
   };
   const press = (event: KeyboardEvent<HTMLTableSectionElement>) => {
-    if (!(event.target instanceof HTMLTableRowElement) || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
     const row = rows[current];
+    const onRow = event.target instanceof HTMLTableRowElement ? event.target : null;
+    if (onRow === null && (event.code === "Space" || event.code === "Enter")) return;
     if (event.code === "ArrowDown" || event.code === "KeyJ") go(current + 1, event.shiftKey);
     else if (event.code === "ArrowUp" || event.code === "KeyK") go(current - 1, event.shiftKey);
     else if (event.code === "Space" && row !== undefined) turn([row.item], !chosen.has(row.item));
     else if (event.code === "KeyA") turn(rows.map(({ item }) => item), !all);
-    else if (event.code === "Enter") event.target.querySelector("a")?.click();
+    else if (event.code === "Enter") onRow?.querySelector("a")?.click();
     else return;
     event.preventDefault();
   };
@@ -139,9 +142,9 @@ export function ItemTable({ queue, rows, chosen, choose }: TableProps) {
                 <Checkbox size="xs" tabIndex={-1} aria-label={t("Choose item {{item}}", { item: String(row.item) })} checked={chosen.has(row.item)} onChange={() => turn([row.item], !chosen.has(row.item))} />
               </td>
               <td>
-                <Link to={row.asks_about.startsWith("c-") ? `/data/comparisons/${row.asks_about}` : `/annotate/queue/${encodeURIComponent(queue)}?item=${row.item}`} tabIndex={-1}>
+                <Anchor component={Link} size="sm" to={row.asks_about.startsWith("c-") ? `/data/comparisons/${row.asks_about}` : `/annotate/queue/${encodeURIComponent(queue)}?item=${row.item}`} tabIndex={-1}>
                   {String(row.item)}
-                </Link>
+                </Anchor>
               </td>
               <td className="item-excerpt" dir="auto">
                 {row.excerpt}
@@ -149,7 +152,7 @@ export function ItemTable({ queue, rows, chosen, choose }: TableProps) {
               <td>{row.states.map(stateInWords).join(", ")}</td>
               <td>
                 {Object.entries(row.answers)
-                  .map(([answer, number]) => `${answer} ${number}`)
+                  .map(([answer, number]) => `${answerInWords(answer)} ${number}`)
                   .join(", ")}
               </td>
               <td>{row.voters.join(", ")}</td>

@@ -79,9 +79,10 @@ export function NewQueue() {
           <Title order={1}>{t("New queue")}</Title>
           <TextInput
             label={t("Name")}
-            description={t("Letters, digits and . _ + - after the first")}
+            description={t("Letters and digits; after the first also . _ + -")}
             required
             pattern="[A-Za-z0-9][A-Za-z0-9_.+\-]{0,99}"
+            title={t("Letters and digits; after the first also . _ + -")}
             value={fields.name}
             onChange={(event) => set({ name: event.currentTarget.value })}
           />

@@ -117,7 +117,7 @@ function QueueMenu({ queue, at }: { queue: Queue; at: string }) {
   );
   return (
     <>
-      {deciding && <DecideDialog queue={queue.name} close={() => setDeciding(false)} />}
+      {deciding && <DecideDialog queue={queue.name} title={queue.title} close={() => setDeciding(false)} />}
       <Menu position="bottom-end">
         <Menu.Target>
           <ActionIcon variant="subtle" color="gray" aria-label={t("More for {{title}}", { title: queue.title })}>

@@ -84,7 +84,7 @@ function Answers({ queue, person, seen, onChange }: Omit<OwnAnswersProps, "opene
                 </div>
                 {changeable && (
                   <Button variant="light" style={{ flexShrink: 0 }} aria-label={t("Change the answer to item {{number}}", { number: answer.item })} onClick={() => onChange(answer)}>
-                    {t("Change")}
+                    {t("Change it")}
                   </Button>
                 )}
               </Group>

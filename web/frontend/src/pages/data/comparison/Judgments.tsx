@@ -13,6 +13,11 @@ type Judgment = Schemas["JudgmentRecord"];
 
 const ANSWERS: Record<string, string> = { tie: textKey("tie"), both_good: textKey("both good"), both_bad: textKey("both bad"), skip: textKey("skipped") };
 
+/** An answer as people read it: `both_bad` is "both bad"; A and B stay. */
+export function answerInWords(answer: string): string {
+  return t(ANSWERS[answer] ?? answer);
+}
+
 /** What everybody said, those included who took it back. A judge's single votes are shown when asked for. */
 export function Judgments({ judgments, sourceLabel }: { judgments: Judgment[]; sourceLabel: string | null }) {
   const [votes, setVotes] = useState(false);
@@ -59,7 +64,7 @@ function Line({ judgment: one }: { judgment: Judgment }) {
           {one.vote && t(", single vote")}
         </Text>
       </Table.Td>
-      <Table.Td fw={600}>{t(ANSWERS[one.answer] ?? one.answer)}</Table.Td>
+      <Table.Td fw={600}>{answerInWords(one.answer)}</Table.Td>
       <Table.Td>{one.strength === null ? NONE : t("{{strength}} of 3", { strength: one.strength })}</Table.Td>
       <Table.Td>{figure(one.confidence, 2)}</Table.Td>
       <Table.Td>{one.shown_order === null ? NONE : one.shown_order === "AB" ? t("A first") : t("B first")}</Table.Td>

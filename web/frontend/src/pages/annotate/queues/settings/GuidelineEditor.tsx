@@ -22,7 +22,7 @@ interface Draft {
 /** The guideline, edited as a whole. Of two who edit it at once the second sees the other's text and chooses. */
 export function GuidelineEditor({ queue, current }: { queue: string; current: Version }) {
   const queries = useQueryClient();
-  const [draft, setDraft, dropDraft] = useLocalStorage<Draft | null>({ key: `assay-guideline-${queue}`, defaultValue: null });
+  const [draft, setDraft, dropDraft] = useLocalStorage<Draft | null>({ key: `assay-guideline-${queue}`, defaultValue: null, sync: false });
   const [theirs, setTheirs] = useState<Version | null>(null);
   const [history, setHistory] = useState(false);
   const path = { params: { path: { queue } } };
