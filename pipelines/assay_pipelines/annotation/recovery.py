@@ -47,7 +47,10 @@ def open_ledger(workspace: Workspace) -> Ledger:
 
 
 def carry(workspace: Workspace, ledger: Ledger, name: str) -> int:
-    """Bring a queue and those of its items that the file lacks from the store; returns how many items."""
+    """Bring a queue and those of its items that the file lacks from the store; returns how many items.
+
+    In the order of their content hashes: numbers, which annotators see, must not tell what is a gold check.
+    """
     with workspace.store.unit() as db:
         queue = db.execute(
             """SELECT name, queue_id, overlap, gold_checks, seed, lease_seconds, guideline, run_id, epoch(created_at),
@@ -70,7 +73,7 @@ def carry(workspace: Workspace, ledger: Ledger, name: str) -> int:
                JOIN prompts p USING (prompt_id)
                JOIN responses a ON a.response_id = c.response_a
                JOIN responses b ON b.response_id = c.response_b
-               WHERE i.queue_id = ?""",
+               WHERE i.queue_id = ? ORDER BY i.comparison_id""",
             [queue[1]],
         )
         while rows := cursor.fetchmany(PAGE):
@@ -100,7 +103,7 @@ def _carry_tasks(workspace: Workspace, ledger: Ledger, name: str, queue_id: str,
                FROM (SELECT *, from_json(payload -> 'response_ids', '["VARCHAR"]') AS response_ids
                      FROM queue_tasks WHERE queue_id = ?) t
                JOIN responses r ON list_contains(t.response_ids, r.response_id)
-               JOIN prompts p USING (prompt_id) GROUP BY ALL""",
+               JOIN prompts p USING (prompt_id) GROUP BY ALL ORDER BY t.item""",
             [queue_id],
         ).fetchall()
     added = 0

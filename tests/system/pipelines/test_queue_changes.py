@@ -229,7 +229,8 @@ def test_a_qualification_comes_first_and_decides(workspace: Workspace, fill_comp
             desk, "q", {"qualify_checks": 4, "qualify_share": 0.75, "gate_checks": 5, "gate_share": 0.5}, "cora"
         )
         with desk.ledger.reading() as db:
-            numbers = db.execute("SELECT item_id, is_check FROM items").fetchall()
+            numbers = db.execute("SELECT item_id, is_check FROM items ORDER BY item_id").fetchall()
+        assert 2 < sum(is_check for _, is_check in numbers[:30]) < 18, "a number does not tell what is a check"
         for number, _ in numbers:  # by a link neither an item nor what is a check, before one is admitted
             with pytest.raises(ConflictError, match="not open to you"):
                 desk.next("q", "eve", number)
