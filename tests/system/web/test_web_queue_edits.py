@@ -128,7 +128,11 @@ def test_own_answers_suggestions_and_notes(team: tuple[Workspace, list[str], str
         cora.patch("/api/queues/first", json={"suggestions": "before"}).raise_for_status()
         held = take(ann, "first")
         assert held["item"]["suggestions"] == [], "it was before the person already"
-        cast(ann, "first", held["item"], "ann", choice="first").raise_for_status()
+        cora.patch("/api/queues/first", json={"suggested_by": ["judge-2"]}).raise_for_status()
+        receipt = cast(ann, "first", held["item"], "ann", choice="first").json()["receipt"]
+        assert receipt["opinions"] == [], "after the vote neither, but of the judges that the queue shows"
+        cora.patch("/api/queues/first", json={"suggested_by": []}).raise_for_status()
+        ann.post("/api/annotate/queues/first/release", json={"ticket": take(ann, "first")["item"]["ticket"]})
         reply = take(ann, "first")
         assert [o["by"] for o in reply["item"]["suggestions"]] == ["judge-1"]
         assert (reply["progress"]["answered"], reply["progress"]["expected"]) == (2, 4)

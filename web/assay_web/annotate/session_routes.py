@@ -15,6 +15,7 @@ from assay.errors import AssayError, BadInputError, ConflictError
 from assay.http.problems import ProblemError
 from assay_pipelines.annotation.admission import Admission
 from assay_pipelines.annotation.assignment import Assignment, Ticket
+from assay_pipelines.annotation.items import shown_opinions
 from assay_pipelines.annotation.own_answers import standing_answer
 from assay_pipelines.annotation.quality.agreement import AgreementReport
 from assay_pipelines.annotation.quality.annotators import OwnFigures, own_figures
@@ -183,7 +184,9 @@ def cast_vote(
         following = _session(service, live, queue, person, adjudicating=adjudicating)
     except AssayError:
         votes, following = [], None
-    opinions = visible_opinions(person, receipt.opinions, shown.options.suggestions)
+    judges = () if may(person, "records") else shown.options.suggested_by
+    known = shown_opinions(receipt.assignment.payload, judges)
+    opinions = visible_opinions(person, known, shown.options.suggestions)
     return VoteReply(receipt=receipt_reply(receipt, opinions, votes), next=following)
 
 

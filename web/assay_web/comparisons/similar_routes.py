@@ -19,13 +19,6 @@ from assay_web.service import ServiceNow
 router = APIRouter(tags=["comparisons"], route_class=AuditedRoute)
 
 
-class VectorSpace(BaseModel):
-    """`name`: of the encoder. `comparisons`: that have a vector by it."""
-
-    name: str
-    comparisons: int
-
-
 class SimilarRow(BaseModel):
     """`similarity`: cosine. `prompt`: the beginning of its last turn."""
 
