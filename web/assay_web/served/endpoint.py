@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -26,10 +27,11 @@ from urllib.parse import urlsplit
 from annotated_types import Ge, Le
 from pydantic import TypeAdapter
 
-from assay.errors import BadInputError, ConflictError, NotFoundError
+from assay.errors import BackendError, BadInputError, ConflictError, NotFoundError
 from assay.runs.process import RunProcess, birth_of
 from assay.settings import check_settings
 from assay.system.atomic_files import replacing
+from assay.system.full_disk import full_disk_line
 from assay.workspace import Workspace
 from assay_web.settings import RewardServer
 
@@ -144,11 +146,20 @@ _ENDPOINTS = TypeAdapter(Endpoint)
 
 
 def start_endpoint(workspace: Workspace, settings: EndpointSettings, by: str) -> Endpoint:
-    """Raises ConflictError for a port that another endpoint of this workspace has or waits for."""
+    """Raises ConflictError for a port that another endpoint of this workspace has or waits for, BackendError where the
+    disk takes no more: then nothing runs."""
     if settings.port and (other := _with_port(workspace, settings.port)) is not None:
         raise ConflictError(f"{other.settings.name} is served on port {settings.port} already")
     now = time.time()
     folder = workspace.root / FOLDER / f"served-{datetime.fromtimestamp(now, UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+    try:
+        return _started(workspace, settings, by, now, folder)
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise BackendError(f"the model is not served: {full_disk_line(error) or error}") from error
+
+
+def _started(workspace: Workspace, settings: EndpointSettings, by: str, now: float, folder: Path) -> Endpoint:
     folder.mkdir(parents=True)
     key = secrets.token_urlsafe(32)
     with os.fdopen(os.open(folder / KEY_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
@@ -174,8 +185,13 @@ def start_endpoint(workspace: Workspace, settings: EndpointSettings, by: str) ->
     began = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
     process = RunProcess(child.pid, socket.gethostname(), birth_of(child.pid), "serve", began)
     endpoint = Endpoint(folder.name, settings, by, now, process, folder)
-    with replacing(folder / ENDPOINT_FILE) as temporary:
-        temporary.write_bytes(_ENDPOINTS.dump_json(endpoint, exclude={"id", "folder"}))
+    try:
+        with replacing(folder / ENDPOINT_FILE) as temporary:
+            temporary.write_bytes(_ENDPOINTS.dump_json(endpoint, exclude={"id", "folder"}))
+    except BaseException:  # else nobody could stop what no file names
+        child.kill()
+        child.wait()
+        raise
     threading.Thread(target=child.wait, name=f"assay-{folder.name}", daemon=True).start()  # leaves no zombie
     return endpoint
 

@@ -70,6 +70,10 @@ class WebhookDispatcher:
                 secret, webhook = file.webhook(delivery.webhook)
             except AssayError:  # deleted meanwhile
                 return
+            if webhook.ended is not None:
+                ended = {"now": time.time(), "next_at": None, "status": None, "error": webhook.ended, "address": None}
+                file.settle(delivery, "failed", **ended)  # type: ignore[arg-type]
+                return
             now = time.time()
             attempt = send(webhook.url, secret, delivery.message, delivery.body, private=webhook.private, now=now)
             waits = RETRY_S[delivery.attempts] if delivery.attempts < len(RETRY_S) else None
