@@ -83,6 +83,10 @@ def test_votes_are_pulled_behind_a_cursor_withdrawals_too(url: str, tokens: dict
         decided = list(client.decisions(page=1))
         assert {d.comparison_id for d in decided} == {vote.comparison_id for vote in pulled if not vote.withdrawn}
         assert list(client.decisions(after=decided[-1].cursor)) == []
+        for made_up in ("9" * 30, "nan", "-1", "x"):
+            for pulled_after in (client.decisions(after=made_up), client.votes("metals", after=made_up)):
+                with pytest.raises(BadInputError, match="no cursor"):
+                    next(pulled_after)
         assert client.queues()[0].counts is not None
         origin = client._send("GET", f"/api/comparisons/{report.comparison_ids[2]}")
         assert '"n": 2' in str(origin).replace("'", '"') or '\\"n\\":2' in str(origin), "metadata is kept"

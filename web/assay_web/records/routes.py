@@ -200,6 +200,9 @@ def _vote(change: ChangedVote) -> ChangedVoteReply:
 
 def _number(kind: Any, text: str) -> Any:
     try:
-        return kind(text)
+        number = kind(text)
+        if not 0 <= number < 2**53:
+            raise ValueError
+        return number
     except ValueError:
         raise BadInputError("that is no cursor of a page of these", field="after") from None
