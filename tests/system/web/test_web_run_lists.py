@@ -108,6 +108,7 @@ def test_runs_that_differ_in_seed_alone_are_one_group(client: httpx.Client, runs
 def test_notes_and_archive(place: Workspace, client: httpx.Client, runs: dict[str, str]) -> None:
     change = {"runs": [runs["a"], runs["b"]], "add_tags": ["best", "two words"], "note": "held, see <b>"}
     assert client.post("/api/runs/notes", json=change).status_code == 200
+    assert "held, see" not in client.get("/api/audit").raise_for_status().text
     assert listed(client, runs, text="tag:best") == "ba"
     assert listed(client, runs, text='tag:"two words" -name') == "ba"
     assert listed(client, runs, text="held,") == "ba"

@@ -227,7 +227,7 @@ def edit_queue(
 ) -> QueueReply:
     """Its name on the page, description, order, suggestions and rules of gold checks."""
     changed = body.model_dump(exclude_none=True)
-    note_change(request, queue, **changed)
+    note_change(request, queue, **changed | ({"description": "changed"} if "description" in changed else {}))
     if (title := changed.pop("title", None)) is not None:
         rename_queue(service.annotation, queue, title, person.name)
     if "suggested_by" in changed:

@@ -14,6 +14,7 @@ from typing import Any
 from assay.browsing.candidates import count_candidates
 from assay.data.snapshots import Selection, check_snapshot, get_snapshot
 from assay.errors import BadInputError, NotFoundError
+from assay.runs.record import locate_model
 from assay.workspace import Workspace
 from assay_pipelines.curation.consistency import ConsistencyConfig
 from assay_pipelines.curation.loop.estimating import (
@@ -148,8 +149,17 @@ def sample_figures(workspace: Workspace, settings: Settings) -> JobFigures:
 
 
 def evaluation_figures(workspace: Workspace, settings: Settings) -> JobFigures:
+    for model in _texts(settings, "model"):
+        _check_model(workspace, model)
     rows, limit = data_rows(workspace, settings, "data"), _optional(settings, "limit")
     return JobFigures(rows if rows is None or not limit else min(rows, int(limit)))
+
+
+def _check_model(workspace: Workspace, model: str) -> None:
+    try:
+        locate_model(workspace, model)
+    except NotFoundError as error:  # a slip of a name; what else there is no model of, loading says
+        raise BadInputError(str(error), field="model") from None
 
 
 def data_rows(workspace: Workspace, settings: Settings, name: str) -> int | None:

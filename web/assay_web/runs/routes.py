@@ -156,7 +156,9 @@ def runs_csv(person: Viewer, service: ServiceNow, query: QueryNow, column: Colum
 @router.post("/api/runs/notes")
 def note_runs(person: Curator, service: ServiceNow, pages: PagesNow, body: NoteChange, request: Request) -> None:
     """Change notes and tags of runs, archive them or put them back; all of them or none."""
-    note_change(request, " ".join(body.runs), **body.model_dump(exclude_none=True, exclude={"runs"}))
+    written = {} if body.note is None else {"note": "changed"}  # the audit log holds no text that people wrote
+    changed = body.model_dump(exclude_none=True, exclude={"runs", "note"})
+    note_change(request, " ".join(body.runs), **changed, **written)
     change_notes(service.workspace, by=person.name, **body.model_dump())
     pages.details.forget(body.runs)
 

@@ -87,7 +87,7 @@ export function AuditLog() {
                 <Table.Th>{t("When")}</Table.Th>
                 <Table.Th>{t("Who")}</Table.Th>
                 <Table.Th>{t("What")}</Table.Th>
-                <Table.Th>{t("To what")}</Table.Th>
+                <Table.Th miw={200}>{t("To what")}</Table.Th>
                 <Table.Th>{t("More")}</Table.Th>
                 <Table.Th>{t("From")}</Table.Th>
               </Table.Tr>

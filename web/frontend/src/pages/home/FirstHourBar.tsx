@@ -34,7 +34,7 @@ function Bar({ figures, onClose }: { figures: Figures; onClose: () => void }) {
         <Anchor component={Link} to="/first-hour" size="sm">
           {t("The first hour, {{step}} of {{steps}}", { step: at, steps: steps.length })}
         </Anchor>
-        {next !== null && <Text size="sm">{next.title}</Text>}
+        <Text size="sm">{next === null ? t("That was all of it") : next.title}</Text>
       </Group>
       <Group gap="xs" wrap="nowrap">
         {next !== null && next.to !== pathname + search && (

@@ -37,7 +37,7 @@ describe("JobForm", () => {
     const { container } = renderAt(<JobForm kind="train" first={{ method: "sft" }} onStarted={started} />);
     const ready = await screen.findByRole("button", { name: "What would it take?" });
     expect(ready).toBeDisabled();
-    await userEvent.type(screen.getByLabelText(/Training data/, { selector: "input" }), "first");
+    await userEvent.type(screen.getByLabelText(/^Data/, { selector: "input" }), "first");
     await userEvent.click(screen.getByLabelText("Other settings", { selector: "input" }));
     await userEvent.keyboard("share of");
     await userEvent.click(await screen.findByText("Share of the steps."));

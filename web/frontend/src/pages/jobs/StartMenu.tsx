@@ -17,7 +17,7 @@ export function StartMenu({ areas, label }: { areas: Area[]; label?: string }) {
       <Menu.Target>
         <Button rightSection={<IconChevronDown size={14} />}>{label ?? t("Start a job")}</Button>
       </Menu.Target>
-      <Menu.Dropdown mah="70vh" style={{ overflowY: "auto" }}>
+      <Menu.Dropdown mah="calc(100vh - 110px)" style={{ overflowY: "auto" }}>
         {areas.map((area) => [
           <Menu.Label key={area}>{areaTitle(area)}</Menu.Label>,
           ...kinds

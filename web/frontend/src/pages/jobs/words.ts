@@ -69,7 +69,7 @@ export function labelOf(setting: string): string {
     bench: t("Benchmark"),
     best: t("Best model"),
     config: t("File"),
-    data: t("Training data"),
+    data: t("Data"),
     eval_data: t("Held-out data"),
     eval_prompts: t("Held-out prompts"),
     evaluate: t("Evaluate on so many prompts"),

@@ -50,7 +50,7 @@ export function EndpointCard({ endpoint, models }: { endpoint: Endpoint; models:
         {endpoint.ended !== null && `, ${t("ended {{at}}", { at: moment(endpoint.ended) })}`}
         {endpoint.network && `, ${t("other machines may reach it")}`}
       </Text>
-      <Group gap="xs">
+      <Group gap="xs" align="end">
         {endpoint.state === "ready" && (
           <Button component={Link} to="/rewards/playground" size="compact-sm" variant="light" leftSection={<IconFlask size={14} />}>
             {t("Try it in the playground")}
