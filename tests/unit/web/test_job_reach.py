@@ -81,6 +81,10 @@ def test_no_other_machine_is_reached_for_a_curator_however_it_is_said(workspace:
     require_reach(workspace, CURATOR, {"on": "local:2", "set": ["reward=[http://127.0.0.1:8700]", "lr=1e-6"]}, known)
 
 
+def test_a_text_is_no_file(workspace: Workspace) -> None:
+    require_reach(workspace, CURATOR, {"stop": ["[/INST]", "</s>", "//"], "separator": "/"})
+
+
 def test_code_and_folders_are_found_within_values(workspace: Workspace) -> None:
     for value in ("x=[subprocess:run]", 'x="subprocess:run"', "x={kind: subprocess:run}", 'x="subprocess\\x3arun"'):
         with pytest.raises(ProblemError, match="is code that would be run"):

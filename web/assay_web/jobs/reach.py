@@ -27,6 +27,8 @@ _CODE = re.compile(r"(?P<module>[\w.]+):[A-Za-z_][\w.]*")
 _DESCRIPTIONS = (".yaml", ".yml")
 #: Settings whose files say what is run and asked, whatever the files are called.
 _DESCRIBED = frozenset(("config", "judges", "recipe", "bench", "judge_profile"))
+#: Settings that are texts, whatever they look like: `[/INST]` is no folder.
+_TEXTS = frozenset(("stop", "separator"))
 #: Settings with hosts: what else a curator may say there.
 _HOSTS = {"on": re.compile(r"local(:[0-9]+)?|ray(:auto)?"), "fetch_from": re.compile(r"(?!)")}
 
@@ -35,6 +37,8 @@ def require_reach(workspace: Workspace, person: Person, settings: Settings, serv
     """Raises ProblemError 403 for what the person may not name; BadInputError for what no file can be called.
     `servers`: reward servers that may be named."""
     for name, value in settings.items():
+        if name in _TEXTS:
+            continue
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str) and text:
                 for said in dict.fromkeys(_said(text)):
