@@ -62,9 +62,7 @@ TABLE = "\n".join(
 )
 ARABIC = "ما هي عاصمة فرنسا؟ أجب في جملة واحدة، واذكر عدد السكان (2.1 مليون) و URL مثل https://example.org/a?b=1."
 HEBREW = "שלום! הנה רשימה:\n\n1. ראשון (abc)\n2. שני: 3 + 4 = 7\n\n> ציטוט קצר\n\nוגם `code()` באמצע."
-MIXED = (
-    "English first.\n\nثم فقرة بالعربية مع كلمة English.\n\n- بند أول\n- بند ثان: 12%\n\nAnd English again."
-)
+MIXED = "English first.\n\nثم فقرة بالعربية مع كلمة English.\n\n- بند أول\n- بند ثان: 12%\n\nAnd English again."
 CHINESE = "机器学习模型的奖励函数需要仔细设计，否则策略会找到漏洞。" * 12
 JAPANESE = (
     "報酬モデルは、人間の好みを学習するために使われます。\n\n- 第一に、データを集めます。\n- 第二に、比較します。\n\n"
@@ -105,9 +103,7 @@ PAIRS: dict[str, tuple[str, str, str]] = {
     "hostile": (HOSTILE, HOSTILE, "Nothing of that ran."),
 }
 PRINCIPLES = ("is clear", "الإجابة صحيحة")
-GUIDELINE = (
-    "Prefer what **helps**, what is *true*:\n\n1. Right first.\n2. Short before long.\n\nأعط الأولوية للدقة."
-)
+GUIDELINE = "Prefer what **helps**, what is *true*:\n\n1. Right first.\n2. Short before long.\n\nأعط الأولوية للدقة."
 
 
 def fill(workspace: Workspace, folder: Path) -> None:

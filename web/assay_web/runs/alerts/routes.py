@@ -2,7 +2,7 @@
 
 from typing import Annotated, TypeAlias
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Path, Request
 
 from assay_web.access.audited_route import AuditedRoute, note_change
 from assay_web.access.guard import Curator, Viewer
@@ -19,6 +19,7 @@ async def alert_file_of(request: Request) -> AlertFile:
 
 
 Alerts: TypeAlias = Annotated[AlertFile, Depends(alert_file_of)]
+RuleNumber: TypeAlias = Annotated[int, Path(ge=1, lt=2**53)]
 
 
 @router.get("/api/runs/alerts")
@@ -36,12 +37,12 @@ def add_alert_rule(person: Curator, alerts: Alerts, body: NewAlertRule, request:
 
 
 @router.delete("/api/runs/alerts/{rule}")
-def delete_alert_rule(person: Curator, alerts: Alerts, rule: int) -> None:
+def delete_alert_rule(person: Curator, alerts: Alerts, rule: RuleNumber) -> None:
     """What it rang for stays listed."""
     alerts.delete(rule)
 
 
 @router.post("/api/runs/alerts/{rule}/{run}/seen")
-def mark_alert_seen(person: Curator, alerts: Alerts, rule: int, run: str) -> None:
+def mark_alert_seen(person: Curator, alerts: Alerts, rule: RuleNumber, run: str) -> None:
     """Take an alert off the page."""
     alerts.mark_seen(rule, run, person.name)
