@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 
 import { api, body, type Schemas } from "../../api/client";
-import { useSession } from "../../api/session";
+import { useAllows, useSession } from "../../api/session";
 import { Empty, Failure, Waiting } from "../../components/States";
 import { percent } from "../../format/percent";
 import { t } from "../../i18n";
@@ -41,6 +41,7 @@ export function OwnQueues() {
 }
 
 export function QueueCard({ queue: { name, title, share, mine, paused, assigned } }: { queue: Schemas["QueueReply"] }) {
+  const votes = useAllows("vote");
   const done = Math.round(100 * share);
   return (
     <div className="panel">
@@ -62,11 +63,12 @@ export function QueueCard({ queue: { name, title, share, mine, paused, assigned 
             )}
           </Group>
           <Text size="sm" className="dim">
-            {mine === 0 ? t("you have not voted yet") : t("{{count}} votes of yours", { count: mine })} · {t("{{share}} done", { share: percent(share, 0) })}
+            {votes && `${mine === 0 ? t("you have not voted yet") : t("{{count}} votes of yours", { count: mine })} · `}
+            {t("{{share}} done", { share: percent(share, 0) })}
           </Text>
           <Progress value={done} size="sm" mt={6} aria-label={t("{{name}}: {{share}} done", { name: title, share: percent(share, 0) })} />
         </div>
-        {assigned && (
+        {votes && assigned && (
           <Button
             flex="none"
             component={Link}

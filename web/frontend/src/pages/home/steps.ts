@@ -1,4 +1,3 @@
-import { count } from "../../format/count";
 import { t } from "../../i18n";
 import { formPath } from "../jobs/useJobs";
 import type { Figures } from "./useHome";
@@ -145,7 +144,7 @@ export function stepsOf(figures: Figures, small = false): Step[] {
       }),
       done: figures.policies > 0,
       optional: false,
-      figure: of(figures.policies, count(figures.policies)),
+      figure: of(figures.policies, t("{{count}} policies", { count: figures.policies })),
     },
   ];
 }

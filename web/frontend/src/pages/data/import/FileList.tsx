@@ -53,7 +53,9 @@ export function FileList({ uploads, onFile }: { uploads: Schemas["UploadsReply"]
               <Table.Td className="dim" style={{ whiteSpace: "nowrap" }}>
                 {bytes(size)}
               </Table.Td>
-              <Table.Td className="dim">{by === null ? momentInWords(at) : t("{{when}}, by {{name}}", { when: momentInWords(at), name: by })}</Table.Td>
+              <Table.Td className="dim" visibleFrom="xs">
+                {by === null ? momentInWords(at) : t("{{when}}, by {{name}}", { when: momentInWords(at), name: by })}
+              </Table.Td>
               <Table.Td>
                 <Group gap={4} wrap="nowrap" justify="flex-end">
                   <Button size="compact-xs" variant="light" onClick={() => onFile(name)} aria-label={t("Look into {{name}}", { name })}>
