@@ -73,9 +73,9 @@ def _describe(kind: Kind[Any], member: Member) -> dict[str, Any]:
     except AssayError as error:
         return described | {"summary": f"cannot be used here: {error}", "settings": []}
     title = getattr(thing, "title", "")  # a method of texts, a property of some classes
-    said = title if isinstance(title, str) else ""
+    summary_line = title if isinstance(title, str) else ""
     if isinstance(thing, str):  # a recipe is its text, whose first line says what it is
-        said = thing.partition("\n")[0].lstrip("# ")
-    summary = " ".join((said or inspect.getdoc(thing) or "").partition("\n\n")[0].split())
+        summary_line = thing.partition("\n")[0].lstrip("# ")
+    summary = " ".join((summary_line or inspect.getdoc(thing) or "").partition("\n\n")[0].split())
     settings = [{"name": s.name, "type": s.annotation, "default": s.default} for s in settings_of(thing)]
     return described | {"summary": summary, "settings": settings}

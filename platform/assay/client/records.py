@@ -83,5 +83,5 @@ class PulledDecision:
 
 def of(kind: type[R], payload: Mapping[str, Any], **more: Any) -> R:
     """The dataclass from a reply's object."""
-    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{name: value for name, value in payload.items() if name in known}, **more)
+    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in payload.items() if name in names}, **more)

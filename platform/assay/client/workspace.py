@@ -93,16 +93,16 @@ class WorkspaceClient(Closable):
         rejected: list[RecordError] = []
         runs: list[str] = []
         new = queued = 0
-        asked = {"principles": list(principles), "reason": reason}
+        question = {"principles": list(principles), "reason": reason}
         for part in _parts(records):
             reply = self._send("POST", "/api/records", {"source": source, "records": part})
             rejected += [of(RecordError, {**each, "index": len(ids) + each["index"]}) for each in reply["rejected"]]
             ids += reply["comparison_ids"]
             new += reply["new"]
             runs.append(reply["run"])
-            taken = list(dict.fromkeys(each for each in reply["comparison_ids"] if each is not None))
-            if queue is not None and taken:
-                queued += self._enqueue(queue, taken, asked, queue_settings)
+            accepted = list(dict.fromkeys(each for each in reply["comparison_ids"] if each is not None))
+            if queue is not None and accepted:
+                queued += self._enqueue(queue, accepted, question, queue_settings)
         return PushedRecords(tuple(ids), new, tuple(rejected), queued, tuple(runs))
 
     def queues(self) -> list[QueueStanding]:
@@ -132,14 +132,14 @@ class WorkspaceClient(Closable):
     def close(self) -> None:
         self._client.close()
 
-    def _enqueue(self, queue: str, ids: list[str], asked: dict[str, Any], settings: dict[str, Any]) -> int:
-        items = {"comparison_ids": ids, **asked}
+    def _enqueue(self, queue: str, ids: list[str], question: dict[str, Any], settings: dict[str, Any]) -> int:
+        items = {"comparison_ids": ids, **question}
         path = f"/api/queues/{quote(queue, safe='')}/items"
         try:
             return int(self._send("POST", path, items)["added"])
         except NotFoundError:
-            made = self._send("POST", "/api/queues", {"name": queue, "gold_checks": 0.0, **items, **settings})
-            return len(ids) if made["counts"] is None else int(made["counts"]["items"])
+            created = self._send("POST", "/api/queues", {"name": queue, "gold_checks": 0.0, **items, **settings})
+            return len(ids) if created["counts"] is None else int(created["counts"]["items"])
 
     def _pages(
         self, path: str, what: str, after: str | None, follow_s: float | None, page: int

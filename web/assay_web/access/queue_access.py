@@ -29,11 +29,11 @@ def sees_project(service: WebService, person: Person, project: str) -> bool:
 
 def visible_queues(service: WebService, person: Person, queues: Iterable[Queue]) -> list[Queue]:
     """Those of them that the person sees, in the same order."""
-    own = None if may(person, "administer") else projects_of(service.access, person.name)
+    members_of = None if may(person, "administer") else projects_of(service.access, person.name)
     return [
         queue
         for queue in queues
-        if (own is None or queue.project in own)
+        if (members_of is None or queue.project in members_of)
         and sees_queue(person, assigned=is_assigned(service, person, queue.project, queue.people, queue.groups))
     ]
 

@@ -206,24 +206,24 @@ def item_reply(assignment: Assignment, judges: Sequence[str] = ()) -> Annotation
     )
 
 
-def answer_reply(own: OwnAnswer) -> OwnAnswerReply:
-    vote = own.vote
+def answer_reply(answer: OwnAnswer) -> OwnAnswerReply:
+    vote = answer.vote
     order = vote.shown_order or "AB"
     skipped, _, words = (vote.rationale or "").partition(": ") if vote.answer == "skip" else ("", "", "")
     return OwnAnswerReply(
-        ticket=own.ticket,
-        item=own.item,
-        excerpt=own.excerpt,
-        question=own.question,
+        ticket=answer.ticket,
+        item=answer.item,
+        excerpt=answer.excerpt,
+        question=answer.question,
         said=ANSWERED if vote.answer == ANSWERED else placed(vote.answer, order),
-        answer=in_words(vote.labels, own.response_ids) if vote.labels else "",
+        answer=in_words(vote.labels, answer.response_ids) if vote.labels else "",
         skip=skipped,
         strength=vote.strength,
         rationale=words if skipped else vote.rationale or "",
         seconds=vote.seconds,
         at=vote.at,
-        changes=own.changes,
-        notes=own.notes,
+        changes=answer.changes,
+        notes=answer.notes,
         guideline_version=vote.guideline,
     )
 

@@ -173,8 +173,8 @@ def cast_vote(
         raise ProblemError(403, f"this vote is {body.person}'s; {person.name} is signed in", code="another_person")
     adjudicating = _may_adjudicate(body.ticket, person)
     annotation = service.annotation
-    shown = live.state(queue).queue
-    guideline = body.guideline_version if (body.guideline_version or 0) <= shown.guideline_version else None
+    queue_now = live.state(queue).queue
+    guideline = body.guideline_version if (body.guideline_version or 0) <= queue_now.guideline_version else None
     receipt = annotation.cast(
         body.ticket, person.name, body.submission(), seal=body.seal, queue=queue, guideline=guideline
     )
@@ -184,9 +184,9 @@ def cast_vote(
         following = _session(service, live, queue, person, adjudicating=adjudicating)
     except AssayError:
         votes, following = [], None
-    judges = () if may(person, "records") else shown.options.suggested_by
-    known = shown_opinions(receipt.assignment.payload, judges)
-    opinions = visible_opinions(person, known, shown.options.suggestions)
+    judges = () if may(person, "records") else queue_now.options.suggested_by
+    opinions_shown = shown_opinions(receipt.assignment.payload, judges)
+    opinions = visible_opinions(person, opinions_shown, queue_now.options.suggestions)
     return VoteReply(receipt=receipt_reply(receipt, opinions, votes), next=following)
 
 

@@ -41,11 +41,11 @@ def require_reach(workspace: Workspace, person: Person, settings: Settings, serv
             continue
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str) and text:
-                for said in dict.fromkeys(_said(text)):
-                    _require(workspace, person, name, said, servers)
+                for reading in dict.fromkeys(_readings(text)):
+                    _require(workspace, person, name, reading, servers)
 
 
-def _said(text: str) -> Iterator[str]:
+def _readings(text: str) -> Iterator[str]:
     """The text, and what it says to commands that read it as KEY=YAML or as the query of a URL."""
     for plain in (text, unquote(text)):
         yield plain

@@ -234,10 +234,10 @@ def _checked(service: WebService, person: Person, body: JobSettings) -> tuple[Jo
 
 def _require_within(service: WebService, person: Person, kind: str, settings: Settings) -> None:
     """Raises ProblemError for what the person may not name."""
-    named = dict(settings)
+    checked = dict(settings)
     if kind == "import" and not may(person, "administer"):  # the workspace holds accounts and keys, too
-        importable(service.workspace, service.settings, str(named.pop("path", "")))
-    require_reach(service.workspace, person, named, _servers(service))
+        importable(service.workspace, service.settings, str(checked.pop("path", "")))
+    require_reach(service.workspace, person, checked, _servers(service))
 
 
 def start_in(

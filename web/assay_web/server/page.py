@@ -61,15 +61,15 @@ def _file(path: Path, request: Headers, headers: Mapping[str, str]) -> Response:
     response.set_stat_headers(sent.stat())
     if coding is not None:
         response.headers["Content-Encoding"] = coding
-    known = [tag.strip().removeprefix("W/") for tag in request.get("if-none-match", "").split(",")]
-    return NotModifiedResponse(response.headers) if response.headers["etag"] in known else response
+    etags = [tag.strip().removeprefix("W/") for tag in request.get("if-none-match", "").split(",")]
+    return NotModifiedResponse(response.headers) if response.headers["etag"] in etags else response
 
 
 def _accepted(header: str) -> list[str]:
     """Of `_COPIES`, those that the Accept-Encoding header names without `q=0`."""
     choices = (choice.replace(" ", "").lower().partition(";q=") for choice in header.split(","))
-    named = {name for name, _, weight in choices if not weight or weight.strip("0.") != ""}
-    return [name for name in _COPIES if name in named]
+    accepted = {name for name, _, weight in choices if not weight or weight.strip("0.") != ""}
+    return [name for name in _COPIES if name in accepted]
 
 
 def mount_page(app: FastAPI, folder: Path) -> None:
@@ -85,8 +85,8 @@ def mount_page(app: FastAPI, folder: Path) -> None:
             return PlainTextResponse(MISSING + "\n", status_code=503)
         if not path.endswith(".html") and (file := _beside(folder, path)) is not None:
             return _file(file, request.headers, _BESIDE)
-        shown = session if _SESSION.fullmatch(path) and session.is_file() else index
-        return _file(shown, request.headers, _HEADERS)
+        page = session if _SESSION.fullmatch(path) and session.is_file() else index
+        return _file(page, request.headers, _HEADERS)
 
     app.add_api_route("/{path:path}", page, methods=["GET", "HEAD"], include_in_schema=False)
 
