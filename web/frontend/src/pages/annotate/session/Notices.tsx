@@ -11,7 +11,7 @@ import { answerInWords, saidInWords, useWords } from "../words";
 export function Unsent({ trouble, forgetful }: { trouble: Problem; forgetful: boolean }) {
   return (
     <Alert color="yellow" icon={<IconClockPause size={18} />} title={t("Not stored yet; it is being sent again")} role="status" p="xs">
-      <Text size="sm">
+      <Text size="sm" className="sentence">
         {trouble.message}.{" "}
         {forgetful
           ? t("This browser stores nothing: leave the page open until the vote is stored.")

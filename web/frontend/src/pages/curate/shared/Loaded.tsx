@@ -46,7 +46,7 @@ function SlowWaiting() {
 function Held({ problem }: { problem: Error }) {
   if (!(problem instanceof Problem) || !problem.passing) return <Failure error={problem} />;
   return (
-    <Alert color="yellow" icon={<IconClockPause size={18} />} role="status" py={6}>
+    <Alert color="yellow" icon={<IconClockPause size={18} />} role="status" py={6} classNames={{ message: "sentence" }}>
       {t("{{message}}. Shown is what was loaded before; trying again by itself.", { message: problem.message })}
     </Alert>
   );

@@ -1,4 +1,5 @@
 import { Alert, Button, Group, Paper, Progress, Stack, Text } from "@mantine/core";
+import { notifications } from "@mantine/notifications";
 import { IconUpload } from "@tabler/icons-react";
 import { useQueryClient } from "@tanstack/react-query";
 import { useRef, useState, type DragEvent } from "react";
@@ -19,7 +20,9 @@ export function UploadZone({ uploads, onFile }: { uploads: Schemas["UploadsReply
     for (const file of files)
       void transfer(file).then((done) => {
         void queries.invalidateQueries({ queryKey: ["uploads"] });
-        if (done.file !== null && files.length === 1) onFile(done.file);
+        if (done.file === null || files.length !== 1) return;
+        if (done.known) notifications.show({ message: `${done.file}: ${t("was here already: nothing was sent again")}` });
+        onFile(done.file);
       });
   };
   const drop = (event: DragEvent) => {
