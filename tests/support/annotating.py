@@ -76,7 +76,9 @@ def cast(client: httpx.Client, queue: str, item: dict[str, Any], person: str, **
 
 
 def prompt_of(page: Page) -> str:
+    """The text of a response, with its formulas drawn: what draws them is loaded after the plain text."""
     page.get_by_role("button", name="A is better").wait_for()
+    page.wait_for_load_state("networkidle")
     response_text = page.get_by_label("Response A").inner_text()
     assert response_text
     return response_text

@@ -51,6 +51,7 @@ WORDS = {"get_question_types"}  #: replies with the words of buttons, whose labe
 OPEN_TO_ANNOTATORS = {
     *("get_session", "sign_out", "get_question_types", "get_queues", "get_queue_by_name"),
     *("take_item", "get_live_figures", "get_own_figures", "cast_vote", "undo_vote", "renew_lease", "release_item"),
+    *("get_own_answers", "get_own_notes", "get_tokens"),  # one's own
 }
 
 
@@ -150,7 +151,7 @@ def test_the_page_offers_an_annotator_their_queues_alone(planted: Planted, brows
     with opened(browser, planted.url, name="nora", password=PASSWORD) as page:
         page.goto("/data")
         page.get_by_text("Data is not for the role annotator").wait_for()
-        assert page.get_by_role("navigation", name="Areas").get_by_role("link").all_inner_texts() == ["Annotate"]
+        assert page.get_by_role("navigation", name="Areas").get_by_role("link").all_inner_texts() == ["Home", "Annotate"]
         page.goto(f"/annotate/queue/{QUEUE}")
         page.get_by_text("votes are blind until then").wait_for()
 

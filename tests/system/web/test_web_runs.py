@@ -377,7 +377,7 @@ def test_a_failed_run_says_why_and_an_empty_workspace_what_to_do(
     with running_web(workspace) as other, opened(browser, other) as page:
         page.goto("/runs")
         page.get_by_text("Nothing has run yet").wait_for()
-        page.get_by_text("assay rl --reward verifier --policy tiny").wait_for()
+        page.get_by_role("link", name="Train a policy").wait_for()
         check_accessible(page)
         page.goto("/runs?status=failed")
         page.get_by_text("No such run").wait_for()
