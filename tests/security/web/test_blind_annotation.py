@@ -151,7 +151,10 @@ def test_the_page_offers_an_annotator_their_queues_alone(planted: Planted, brows
     with opened(browser, planted.url, name="nora", password=PASSWORD) as page:
         page.goto("/data")
         page.get_by_text("Data is not for the role annotator").wait_for()
-        assert page.get_by_role("navigation", name="Areas").get_by_role("link").all_inner_texts() == ["Home", "Annotate"]
+        assert page.get_by_role("navigation", name="Areas").get_by_role("link").all_inner_texts() == [
+            "Home",
+            "Annotate",
+        ]
         page.goto(f"/annotate/queue/{QUEUE}")
         page.get_by_text("votes are blind until then").wait_for()
 
