@@ -293,7 +293,9 @@ except SystemExit:
 """
     mount = f'mount -t tmpfs -o size=1M tmpfs {tmp_path} && exec {sys.executable} -c "$CODE" {tmp_path}'
     command = [*NAMESPACE, "sh", "-c", mount]
-    done = subprocess.run(command, env={**os.environ, "CODE": code}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env={**os.environ, "CODE": code, "PYTHONUNBUFFERED": "1"}, capture_output=True, text=True, check=False
+    )
     lines = done.stdout.splitlines()
     assert lines[0].startswith("BackendError the job was not started: the disk is full"), done.stderr
     assert lines[1] == "1 1"
