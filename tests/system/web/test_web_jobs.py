@@ -25,8 +25,8 @@ from web_pages import PATIENCE_S, check_accessible, opened, running_web, signed_
 from assay.cli.main import main
 from assay.workspace import Workspace
 from assay_web.app import create_app
-from assay_web.jobs.child import EXIT_FILE, reserve
 from assay_web.jobs.scheduler import keys_for
+from assay_web.processes.child import EXIT_FILE, reserve
 from assay_web.settings import RewardServer, WebSettings
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ def test_a_job_has_the_keys_of_the_servers_that_it_names() -> None:
 def test_output_that_a_full_disk_does_not_take_ends_nothing(tmp_path: Path) -> None:
     for arguments, code, error in ((["recipes"], 0, ""), (["data", "stats", "-w", "nowhere"], 3, "no workspace")):
         reserve(tmp_path)
-        command = [sys.executable, "-m", "assay_web.jobs.child", str(tmp_path), *arguments]
+        command = [sys.executable, "-m", "assay_web.processes.child", str(tmp_path), *arguments]
         with open("/dev/full", "wb") as full:  # every write fails with ENOSPC
             subprocess.run(command, stdout=full, stderr=full, check=False)
         noted = json.loads((tmp_path / EXIT_FILE).read_text())
@@ -270,7 +270,7 @@ def test_on_a_full_disk_no_job_is_begun_and_an_outcome_still_written(tmp_path: P
 import sys, time
 from pathlib import Path
 from types import SimpleNamespace
-from assay_web.jobs.child import run
+from assay_web.processes.child import run
 from assay_web.jobs.job import jobs_of, new_job, outcome_of
 root = Path(sys.argv[1])
 workspace = SimpleNamespace(root=root, runs=root / "runs")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from assay_web.jobs.log import MOST, OUTPUT_FILE, log_part, tail
+from assay_web.processes.log import MOST, OUTPUT_FILE, log_part, tail
 
 
 def test_parts_join_to_the_whole_while_it_is_written(tmp_path: Path) -> None:

@@ -1,18 +1,17 @@
 """How far a workspace is on the way from a file to a policy, from counts that the store keeps anyway.
 
-Counting rows of a table and of runs reads no texts: a millisecond at a million comparisons. Leaves out: queues, jobs
+Counting rows of a table and of runs reads no texts. Leaves out: queues, jobs
 and runs themselves (`routes`), the words (the page).
 """
 
-from dataclasses import dataclass
+from pydantic import BaseModel
 
 from assay.store.database import Connection
 
 HELD_OUT = "-holdout"  #: how `assay data snapshot --holdout` ends the name
 
 
-@dataclass(frozen=True)
-class WorkspaceFigures:
+class WorkspaceFigures(BaseModel):
     """`rejected`: rows that imports refused. `cleaned`, `deduplicated`, `decontaminated`, `decided`, `evaluated`: runs
     that ended well, of the stages, of deciding by votes, of evaluations. `newest_held_out`: of the newest training set
     that is not itself held out of another."""

@@ -1,7 +1,5 @@
 """The route of the page that people begin at: how far the workspace is. Queues, jobs and runs have routes of theirs."""
 
-from dataclasses import asdict
-
 from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
@@ -18,25 +16,9 @@ from assay_web.service import ServiceNow, WebService
 router = APIRouter(tags=["home"], route_class=AuditedRoute)
 
 
-class FiguresReply(BaseModel):
-    """See `WorkspaceFigures`. `queues`: that one sees; `votes`: in them; `servers`: addresses of the reward servers
-    that the pages may ask."""
+class FiguresReply(WorkspaceFigures):
+    """`queues`: that one sees; `votes`: in them; `servers`: addresses of the reward servers that the pages may ask."""
 
-    comparisons: int
-    sources: int
-    rejected: int
-    cleaned: int
-    deduplicated: int
-    decontaminated: int
-    benchmarks: int
-    decided: int
-    training_sets: int
-    reward_models: int
-    evaluated: int
-    policies: int
-    newest_set: str | None
-    newest_held_out: str | None
-    newest_model: str | None
     queues: int
     votes: int
     servers: list[str]
@@ -64,7 +46,7 @@ def get_home(person: Viewer, service: ServiceNow, live: LiveNow, request: Reques
     queues = visible_queues(service, person, list_queues(service.workspace))
     votes = sum(live.state(queue.name).progress.votes for queue in queues)
     servers = [address_of(server) for server in service.reward_servers]
-    reply = FiguresReply(**asdict(figures), queues=len(queues), votes=votes, servers=servers)
+    reply = FiguresReply(**figures.model_dump(), queues=len(queues), votes=votes, servers=servers)
     return HomeReply(figures=reply, held=held)
 
 

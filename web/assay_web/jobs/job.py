@@ -7,7 +7,6 @@ Leaves out: starting and stopping (`scheduler`), the process itself (`child`), i
     WORKSPACE/jobs/ID/      job.json, output.txt, process.json, stop.json, exit.json, run.txt
 """
 
-import json
 import secrets
 import shlex
 import shutil
@@ -24,9 +23,10 @@ from assay.runs.process import RunProcess, process_of
 from assay.system.atomic_files import replacing
 from assay.system.full_disk import full_disk_line
 from assay.workspace import Workspace
-from assay_web.jobs.child import EXIT_FILE, reserve
 from assay_web.jobs.kind import Lane, SettingValue
-from assay_web.jobs.log import tail
+from assay_web.processes.child import EXIT_FILE, reserve
+from assay_web.processes.launch import read_json, write_json
+from assay_web.processes.log import tail
 
 FOLDER, JOB_FILE, STOP_FILE, RUN_FILE = "jobs", "job.json", "stop.json", "run.txt"
 EARLIER, EARLIER_FILE = "stages", "stage.json"  #: jobs of versions that only knew the stages of curation
@@ -77,11 +77,11 @@ class Job:
     @property
     def stop(self) -> dict[str, Any] | None:
         """Who asked when that it stops."""
-        return _json(self.folder / STOP_FILE)
+        return read_json(self.folder / STOP_FILE)
 
     @property
     def exit(self) -> dict[str, Any] | None:
-        return _json(self.folder / EXIT_FILE)
+        return read_json(self.folder / EXIT_FILE)
 
     @property
     def is_alive(self) -> bool:
@@ -123,8 +123,7 @@ def new_job(
         plain = asdict(job)
         for derived in ("id", "folder", "process"):
             del plain[derived]
-        with replacing(folder / JOB_FILE) as temporary:  # last: without it the folder is no job
-            temporary.write_text(json.dumps(plain), encoding="utf-8")
+        write_json(folder / JOB_FILE, **plain)  # last: without it the folder is no job
     except (OSError, AssayError) as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise BackendError(f"the job was not started: {full_disk_line(error) or error}") from error
@@ -157,7 +156,7 @@ def job_of(workspace: Workspace, job_id: str) -> Job:
 
 def read_job(folder: Path) -> Job | None:
     """None where the folder has no readable job."""
-    if (payload := _json(folder / JOB_FILE)) is None:
+    if (payload := read_json(folder / JOB_FILE)) is None:
         return _earlier(folder)
     expected = payload.pop("expected")
     return Job(
@@ -171,7 +170,7 @@ def read_job(folder: Path) -> Job | None:
 
 def _earlier(folder: Path) -> Job | None:
     """A stage, which earlier versions wrote down under another name."""
-    if (payload := _json(folder / EARLIER_FILE)) is None:
+    if (payload := read_json(folder / EARLIER_FILE)) is None:
         return None
     settings = payload["settings"]
     kind = str(settings.pop("stage"))
@@ -239,11 +238,3 @@ def _last_line(folder: Path) -> str:
     lines = tail(folder).strip().splitlines()
     line = next((line for line in reversed(lines) if line.startswith("assay: ")), lines[-1] if lines else "")
     return line.removeprefix("assay: ")
-
-
-def _json(path: Path) -> dict[str, Any] | None:
-    try:
-        payload: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return payload

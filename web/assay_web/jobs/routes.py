@@ -24,7 +24,6 @@ from assay_web.jobs.figures import counts_of, records_of
 from assay_web.jobs.forms import JobForm, arguments_for, form_of, has_resume
 from assay_web.jobs.job import GOING, Expected, Job, job_of, jobs_of, new_job, runs_of_jobs
 from assay_web.jobs.kind import JOB_KINDS, Area, JobKind, Settings, SettingValue, job_kind
-from assay_web.jobs.log import TAIL, LogPart, log_part
 from assay_web.jobs.online_loops import LoopFileReply, NewOnlineLoop, write_online_loop
 from assay_web.jobs.planned import PlanReply, plan_of
 from assay_web.jobs.reach import require_reach
@@ -39,6 +38,7 @@ from assay_web.jobs.replies import (
 )
 from assay_web.jobs.scheduler import JobScheduler, running_elsewhere
 from assay_web.jobs.suggestions import with_suggestions
+from assay_web.processes.log import TAIL, LogPart, log_part
 from assay_web.server.event_stream import Event, event_stream
 from assay_web.service import ServiceNow, WebService
 from assay_web.uploads.places import importable

@@ -10,12 +10,9 @@ down of a job (`job`), the process (`child`).
 """
 
 import fcntl
-import json
 import logging
 import os
 import re
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,12 +22,11 @@ from typing import get_args
 from assay.errors import AssayError, ConflictError
 from assay.runs.process import FILE as PROCESS_FILE
 from assay.runs.process import note_process
-from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
-from assay_web.jobs.child import KIND
 from assay_web.jobs.job import FOLDER, STOP_FILE, Job, jobs_of, newest_runs, read_job
 from assay_web.jobs.kind import Lane
-from assay_web.jobs.log import OUTPUT_FILE
+from assay_web.processes.child import KIND
+from assay_web.processes.launch import launch, write_json
 from assay_web.settings import RewardServer
 
 log = logging.getLogger(__name__)
@@ -43,9 +39,6 @@ HOLDING = frozenset(
         *("curate-verify", "curate-consistency", "curate-stage1", "curate-stage2"),
     )
 )
-#: Output as it comes, without colours; and no module of the workspace, where anybody's uploads lie, is imported, as
-#: `python -m` would, but not the command as typed.
-PLAIN = {"PYTHONUNBUFFERED": "1", "NO_COLOR": "1", "PYTHONSAFEPATH": "1"}
 LOOK_S, IDLE_S = 0.5, 15.0  #: between two looks at whether something may begin, while something waits and otherwise
 
 
@@ -115,8 +108,7 @@ class JobScheduler:
         self._wake.set()
 
     def _note_stop(self, job: Job, by: str) -> None:
-        with replacing(job.folder / STOP_FILE) as temporary:
-            temporary.write_text(json.dumps({"by": by, "at": time.time()}), encoding="utf-8")
+        write_json(job.folder / STOP_FILE, by=by, at=time.time())
 
     def _look(self) -> None:
         while not self._ending.is_set():
@@ -148,19 +140,8 @@ class JobScheduler:
         return False
 
     def _start(self, job: Job, lock: int) -> None:
-        root = self.workspace.root
-        with (job.folder / OUTPUT_FILE).open("wb") as output:
-            child = subprocess.Popen(
-                [sys.executable, "-m", "assay_web.jobs.child", str(job.folder), *job.arguments],
-                cwd=root,
-                env={**os.environ, **keys_for(job.arguments, self._servers()), "ASSAY_WORKSPACE": str(root), **PLAIN},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                pass_fds=(lock,),  # the child keeps the place for as long as it lives
-            )
-        threading.Thread(target=child.wait, name=f"assay-{job.id}", daemon=True).start()  # leaves no zombie
+        keys = keys_for(job.arguments, self._servers())
+        child = launch(self.workspace, job.folder, job.arguments, keys, pass_fds=(lock,))  # the child keeps the place
         note_process(job.folder, KIND, time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()), child.pid)
 
     @contextmanager

@@ -14,9 +14,6 @@ import shlex
 import shutil
 import signal
 import socket
-import subprocess
-import sys
-import threading
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -33,19 +30,14 @@ from assay.settings import check_settings
 from assay.system.atomic_files import replacing
 from assay.system.full_disk import full_disk_line
 from assay.workspace import Workspace
+from assay_web.processes.child import EXIT_FILE, reserve
+from assay_web.processes.launch import launch, read_json, write_json
+from assay_web.processes.log import OUTPUT_FILE, tail
 from assay_web.settings import RewardServer
 
 FOLDER = "served"
-ENDPOINT_FILE, KEY_FILE, OUTPUT_FILE, STOP_FILE, SWAP_FILE, EXIT_FILE = (
-    "endpoint.json",
-    "key",
-    "output.txt",
-    "stop.json",
-    "swap.json",
-    "exit.json",
-)
+ENDPOINT_FILE, KEY_FILE, STOP_FILE, SWAP_FILE = "endpoint.json", "key", "stop.json", "swap.json"
 KEY = "ASSAY_API_KEY"
-CHILD, ROOM = "assay_web.jobs.child", 4096  #: the process of a job, and the bytes of EXIT_FILE that it overwrites
 SHOWN, TAIL = 30, 12_000  #: ended endpoints listed; characters of a log's end
 EVERYBODY = "0.0.0.0"
 
@@ -126,20 +118,11 @@ class Endpoint:
 
     def log(self) -> str:
         """The end of what it printed."""
-        try:
-            with (self.folder / OUTPUT_FILE).open("rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(max(0, size - 4 * TAIL))
-                text = file.read().decode("utf-8", "replace")
-        except OSError:
-            return ""
-        lines = [line.rsplit("\r", 1)[-1] for line in text.replace("\r\n", "\n").split("\n")]  # a bar's last state
-        return "\n".join(line for line in lines if not line.startswith('{"url"'))[-TAIL:]
+        return "\n".join(line for line in tail(self.folder, TAIL).split("\n") if not line.startswith('{"url"'))
 
     def note(self, file: str, **what: Any) -> None:
         """Write one of the endpoint's files."""
-        with replacing(self.folder / file) as temporary:
-            temporary.write_text(json.dumps(what), encoding="utf-8")
+        write_json(self.folder / file, **what)
 
 
 _ENDPOINTS = TypeAdapter(Endpoint)
@@ -164,24 +147,8 @@ def _started(workspace: Workspace, settings: EndpointSettings, by: str, now: flo
     key = secrets.token_urlsafe(32)
     with os.fdopen(os.open(folder / KEY_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
         stream.write(key)
-    (folder / EXIT_FILE).write_bytes(b" " * ROOM)
-    with (folder / OUTPUT_FILE).open("wb") as output:
-        child = subprocess.Popen(
-            [sys.executable, "-m", CHILD, str(folder), *settings.arguments(), "--json"],
-            cwd=workspace.root,
-            # The key in the environment, where process listings do not show it.
-            env={
-                **os.environ,
-                KEY: key,
-                "ASSAY_WORKSPACE": str(workspace.root),
-                "PYTHONUNBUFFERED": "1",
-                "PYTHONSAFEPATH": "1",
-            },
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    reserve(folder)
+    child = launch(workspace, folder, [*settings.arguments(), "--json"], {KEY: key})
     began = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
     process = RunProcess(child.pid, socket.gethostname(), birth_of(child.pid), "serve", began)
     endpoint = Endpoint(folder.name, settings, by, now, process, folder)
@@ -190,9 +157,7 @@ def _started(workspace: Workspace, settings: EndpointSettings, by: str, now: flo
             temporary.write_bytes(_ENDPOINTS.dump_json(endpoint, exclude={"id", "folder"}))
     except BaseException:  # else nobody could stop what no file names
         child.kill()
-        child.wait()
         raise
-    threading.Thread(target=child.wait, name=f"assay-{folder.name}", daemon=True).start()  # leaves no zombie
     return endpoint
 
 
@@ -231,15 +196,6 @@ def running_servers(workspace: Workspace) -> list[RewardServer]:
         for endpoint in endpoints_of(workspace)
         if endpoint.state()[0] == "running" and (url := endpoint.url()) is not None
     ]
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """None for a file that is not there or is being written."""
-    try:
-        payload: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return payload
 
 
 def _with_port(workspace: Workspace, port: int) -> Endpoint | None:

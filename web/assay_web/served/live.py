@@ -14,7 +14,8 @@ from typing import Any, Literal, TypeAlias
 
 from assay.errors import AssayError, ConflictError
 from assay_serving.client.administration import AdminClient
-from assay_web.served.endpoint import SWAP_FILE, Endpoint, EndpointState, read_json
+from assay_web.processes.launch import read_json
+from assay_web.served.endpoint import SWAP_FILE, Endpoint, EndpointState
 
 LOOK_S = 5.0
 AT_ONCE = 8

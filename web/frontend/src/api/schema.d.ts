@@ -4481,8 +4481,7 @@ export interface components {
         };
         /**
          * FiguresReply
-         * @description See `WorkspaceFigures`. `queues`: that one sees; `votes`: in them; `servers`: addresses of the reward servers
-         *     that the pages may ask.
+         * @description `queues`: that one sees; `votes`: in them; `servers`: addresses of the reward servers that the pages may ask.
          */
         FiguresReply: {
             /** Benchmarks */

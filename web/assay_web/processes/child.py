@@ -1,4 +1,4 @@
-"""The process of a job: `python -m assay_web.jobs.child FOLDER ARGUMENTS...` runs `assay ARGUMENTS...`.
+"""The process of a job: `python -m assay_web.processes.child FOLDER ARGUMENTS...` runs `assay ARGUMENTS...`.
 
 Covers: noting the process, for a web server that is killed before it can; Ctrl-C even if the web server runs in the
 background, where children ignore it; output that outlasts a full disk; the exit status and the command's one-line

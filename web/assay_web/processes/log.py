@@ -1,4 +1,4 @@
-"""The output of a job: its end, and what came after a position, for a page that follows it.
+"""The output of a process: its end, and what came after a position, for a page that follows it.
 
 Progress bars overwrite their line with carriage returns; only the last state of a line is shown.
 """
