@@ -294,14 +294,14 @@ def _has_assigned(db: sqlite3.Connection, queue: sqlite3.Row) -> bool:
 
 
 def requested_assignment(
-    db: sqlite3.Connection, queue: sqlite3.Row, annotator: str, item_id: int, *, qualifying: bool = False
+    db: sqlite3.Connection, queue: sqlite3.Row, annotator: str, item_id: int, *, others: bool
 ) -> Assignment | None:
     """Lease that item, which somebody linked to; None where it is not for this person now. One that they have answered
-    comes for another answer, as long as the queue is open. `qualifying`: no other than their own: whoever is not
-    admitted yet votes on no item, nor learns which are checks. When nothing else is left, a check is not to be had."""
+    comes for another answer, as long as the queue is open. `others`: also one that they neither have nor answered,
+    which is for those who may know which items are checks: what a link opens and what not would tell it."""
     values = {"item": item_id, "queue": queue["name"], "id": queue["queue_id"], "who": annotator, "now": time.time()}
     row = db.execute(
-        f"""SELECT {_ASKED} AS asked, removed, is_check, NOT {_UNSEEN} AS answered FROM items i
+        f"""SELECT {_ASKED} AS asked, removed, NOT {_UNSEEN} AS answered FROM items i
             WHERE item_id = :item AND queue = :queue""",
         values,
     ).fetchone()
@@ -311,9 +311,7 @@ def requested_assignment(
         "SELECT expires_at FROM leases WHERE item_id = :item AND annotator = :who AND role = 'vote'", values
     ).fetchone()
     holds = held is not None and (held["expires_at"] > time.time() or slots_left(db, item_id, annotator))
-    free = row["asked"] and not (row["removed"] or queue["paused"] or qualifying)
-    if free and row["is_check"]:
-        free = _next_item(db, queue, annotator) is not None
+    free = others and row["asked"] and not (row["removed"] or queue["paused"])
     if row["answered"] or holds or (free and slots_left(db, item_id, annotator)):
         return lease_item(db, queue, annotator, item_id, "vote")
     return None

@@ -55,6 +55,7 @@ from assay_pipelines.annotation.votes import QueueVote, item_votes, recount
 UNDONE = "undone by the annotator"
 GIVEN_AWAY = "the time for this item ran out, and it was given away: ask for the next one"
 CHANGED = "changed by the annotator"
+NOT_OPEN = "that item is not open to you: a link opens what you have before you or have answered"
 _ORIGINS = {"vote": "queue", "blind": "adjudication:blind", "open": "adjudication:open"}
 
 
@@ -128,10 +129,11 @@ class AnnotationService(Closable):
             people, groups = (audience["people"], audience["groups"]) if audience else (None, None)
             return QueueAudience(row["name"], row["project"], bool(row["deleted"]), people, groups)
 
-    def next(self, queue: str, annotator: str, item: int | None = None) -> Assignment | None:
+    def next(self, queue: str, annotator: str, item: int | None = None, *, others: bool = False) -> Assignment | None:
         """The item that the annotator has before them, or the next one; None when there is none for them now.
 
-        `item`: that one, by its number. Raises ConflictError where they cannot have it.
+        `item`: that one, by its number; with `others` also one that they neither have nor answered. Raises
+        ConflictError where they cannot have it.
         """
         with self.outbox.transaction(durable=False) as transaction:
             db = transaction.db
@@ -144,9 +146,11 @@ class AnnotationService(Closable):
                 return None
             if item is None:
                 return next_assignment(db, row, annotator, qualifying=admission.state == "pending")
-            requested = requested_assignment(db, row, annotator, item, qualifying=admission.state == "pending")
+            requested = requested_assignment(db, row, annotator, item, others=others and admission.state != "pending")
             if requested is None:
-                raise ConflictError("that item is not open to you now: others have answered it, or it was taken away")
+                raise ConflictError(
+                    "that item is not open to you: a link opens what you have before you or have answered"
+                )
             return requested
 
     def next_conflict(self, queue: str, adjudicator: str, *, sees_votes: bool = False) -> Assignment | None:

@@ -231,9 +231,10 @@ def test_a_qualification_comes_first_and_decides(workspace: Workspace, fill_comp
         with desk.ledger.reading() as db:
             numbers = db.execute("SELECT item_id, is_check FROM items ORDER BY item_id").fetchall()
         assert 2 < sum(is_check for _, is_check in numbers[:30]) < 18, "a number does not tell what is a check"
-        for number, _ in numbers:  # by a link neither an item nor what is a check, before one is admitted
-            with pytest.raises(ConflictError, match="not open to you"):
-                desk.next("q", "eve", number)
+        for number, _ in numbers:  # by a link neither an item nor what is a check; curators too are admitted first
+            for others in (False, True):
+                with pytest.raises(ConflictError, match="not open to you"):
+                    desk.next("q", "eve", number, others=others)
         for name, answers in (("ann", "AAAB"), ("ben", "ABBB")):
             for number, answer in enumerate(answers):
                 given = desk.next("q", name)
@@ -284,10 +285,13 @@ def test_items_are_removed_returned_and_assigned(workspace: Workspace, fill_comp
         change_items(desk, "q", "items_assigned", numbers[:3], "cora", people=["ben"])
         assert desk.next("q", "ann") is None
         assert desk.standing("q", "ann").expected == 1
-        linked = desk.next("q", "ben", numbers[0] if f"{numbers[0]}-1-vote" != first.ticket else numbers[1])
-        assert linked is not None
+        number = numbers[0] if f"{numbers[0]}-1-vote" != first.ticket else numbers[1]
+        with pytest.raises(ConflictError, match="not open to you"):
+            desk.next("q", "ben", number)
+        assert desk.next("q", "ben", number, others=True) is not None
+        assert desk.next("q", "ben", number) is not None  # they have it now
         with pytest.raises(ConflictError):
-            desk.next("q", "ann", numbers[2] if f"{numbers[2]}-1-vote" != first.ticket else numbers[1])
+            desk.next("q", "ann", numbers[2] if f"{numbers[2]}-1-vote" != first.ticket else numbers[1], others=True)
         with pytest.raises(NotFoundError):
             change_items(desk, "q", "items_removed", [10**6], "cora")
         ask_people(desk, "q", ["ben"], ["night shift"], "cora")

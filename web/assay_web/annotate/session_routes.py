@@ -264,7 +264,8 @@ def _session(
     if adjudicating:
         assignment = annotation.next_conflict(queue, person.name)
     else:
-        assignment = annotation.next(queue, person.name, item) if assigned else None
+        others = may(person, "records")
+        assignment = annotation.next(queue, person.name, item, others=others) if assigned else None
     return session_reply(service, live, queue, person, assignment, adjudicating=adjudicating, assigned=assigned)
 
 

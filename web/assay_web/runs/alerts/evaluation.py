@@ -87,7 +87,7 @@ class AlertWatch:
                 self._watched.pop(name, None)
         for alert in new:
             log.warning("alert: %s", alert_text(alert))
-            emit(self._workspace, Alert(run=alert.run, rule=str(alert.rule), message=alert_text(alert)))
+            emit(self._workspace, Alert(run=alert.run, rule=_rule_text(alert), message=alert_text(alert)))
         return new
 
     def _evaluate_run(
@@ -136,6 +136,10 @@ def alert_text(alert: RunAlert) -> str:
         "failed": f"it failed: {alert.detail}",
     }[alert.condition]
     return f"{alert.run} ({alert.run_kind}): {what}"
+
+
+def _rule_text(alert: RunAlert) -> str:
+    return " ".join(str(part) for part in (alert.metric, alert.condition, alert.value) if part is not None)
 
 
 def _of_row(rule: AlertRule, row: Mapping[str, Any], watched: WatchedRun, run: str, run_kind: str) -> RunAlert | None:

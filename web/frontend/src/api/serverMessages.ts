@@ -21,7 +21,7 @@ const MESSAGES: ReadonlySet<string> = new Set([
   textKey("this vote was taken back; the item is to be voted on again"),
   textKey("that is not your last vote any more: look at it before you undo"),
   textKey("that is not an answer of yours that stands: look at your answers again"),
-  textKey("that item is not open to you now: others have answered it, or it was taken away"),
+  textKey("that item is not open to you: a link opens what you have before you or have answered"),
   textKey("the queue is closed: its answers stay as they are"),
   textKey("others' votes are for adjudicators"),
   textKey("others' votes are shown after one's own"),
