@@ -1,4 +1,4 @@
-import { ActionIcon, Badge, Menu, ScrollArea, Select, Stack, Table, Text } from "@mantine/core";
+import { ActionIcon, Badge, Menu, Select, Stack, Table, Text } from "@mantine/core";
 import { IconDots, IconKey, IconUserCheck, IconUserOff } from "@tabler/icons-react";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
@@ -6,6 +6,7 @@ import { useState } from "react";
 import { api, body, type Schemas } from "../../api/client";
 import { useSession, type Role } from "../../api/session";
 import { Empty, Failure, Waiting } from "../../components/States";
+import { Wide } from "../../components/Wide";
 import { moment } from "../../format/moment";
 import { t } from "../../i18n";
 import { DisableDialog } from "./DisableDialog";
@@ -49,7 +50,7 @@ export function Accounts({ managed }: { managed: boolean }) {
   return (
     <Stack gap="sm">
       {failed !== null && <Failure error={failed} />}
-      <ScrollArea type="auto" offsetScrollbars="x" viewportProps={{ tabIndex: 0, "aria-label": t("Accounts") }}>
+      <Wide label={t("Accounts")}>
         <Table className="panel" miw={640}>
           <Table.Thead>
             <Table.Tr>
@@ -74,7 +75,7 @@ export function Accounts({ managed }: { managed: boolean }) {
             ))}
           </Table.Tbody>
         </Table>
-      </ScrollArea>
+      </Wide>
       <DisableDialog
         name={disabling}
         busy={change.isPending}

@@ -1,4 +1,4 @@
-import { Button, Group, ScrollArea, Select, Stack, Table, TextInput } from "@mantine/core";
+import { Button, Group, Select, Stack, Table, TextInput } from "@mantine/core";
 import { useDebouncedCallback } from "@mantine/hooks";
 import { keepPreviousData, useInfiniteQuery } from "@tanstack/react-query";
 import { useState } from "react";
@@ -6,6 +6,7 @@ import { useSearchParams } from "react-router";
 
 import { api, body } from "../../api/client";
 import { Empty, Failure, Waiting } from "../../components/States";
+import { Wide } from "../../components/Wide";
 import { instant } from "../../format/moment";
 import { t } from "../../i18n";
 
@@ -80,7 +81,7 @@ export function AuditLog() {
         <Empty title={t("No such change")}>{t("Nothing in the log is as the filter asks.")}</Empty>
       )}
       {lines.length > 0 && (
-        <ScrollArea type="auto" offsetScrollbars="x" viewportProps={{ tabIndex: 0, "aria-label": t("Audit log") }}>
+        <Wide label={t("Audit log")}>
           <Table className="panel" miw={760}>
             <Table.Thead>
               <Table.Tr>
@@ -105,7 +106,7 @@ export function AuditLog() {
               ))}
             </Table.Tbody>
           </Table>
-        </ScrollArea>
+        </Wide>
       )}
       {hasNextPage && (
         <Group justify="center">

@@ -1,10 +1,11 @@
-import { Badge, Button, Group, ScrollArea, Select, Stack, Table, Text, TextInput } from "@mantine/core";
+import { Badge, Button, Group, Select, Stack, Table, Text, TextInput } from "@mantine/core";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 
 import { api, body, type Schemas } from "../../api/client";
 import type { Role } from "../../api/session";
 import { Empty, Failure, Waiting } from "../../components/States";
+import { Wide } from "../../components/Wide";
 import { moment } from "../../format/moment";
 import { t } from "../../i18n";
 import { LinkDialog } from "./LinkDialog";
@@ -28,7 +29,7 @@ export function Invitations({ managed }: { managed: boolean }) {
       {data === undefined && (error ? <Failure error={error} /> : <Waiting what={t("Invitations are loading")} />)}
       {data?.invitations.length === 0 && <Empty title={t("Nobody has been invited")}>{t("Links that you make are listed here.")}</Empty>}
       {data !== undefined && data.invitations.length > 0 && (
-        <ScrollArea type="auto" offsetScrollbars="x" viewportProps={{ tabIndex: 0, "aria-label": t("Invitations") }}>
+        <Wide label={t("Invitations")}>
           <Table className="panel" miw={600}>
             <Table.Thead>
               <Table.Tr>
@@ -65,7 +66,7 @@ export function Invitations({ managed }: { managed: boolean }) {
               ))}
             </Table.Tbody>
           </Table>
-        </ScrollArea>
+        </Wide>
       )}
     </Stack>
   );

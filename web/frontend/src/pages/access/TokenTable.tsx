@@ -1,10 +1,11 @@
-import { Button, ScrollArea, Table } from "@mantine/core";
+import { Button, Table } from "@mantine/core";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 
 import { api, body, type Schemas } from "../../api/client";
 import { AskFirst } from "../../components/AskFirst";
 import { Empty, Failure, Waiting } from "../../components/States";
+import { Wide } from "../../components/Wide";
 import { moment } from "../../format/moment";
 import { t } from "../../i18n";
 import { roleName } from "./roles";
@@ -29,7 +30,7 @@ export function TokenTable({ everybody }: { everybody: boolean }) {
     return <Empty title={t("No tokens yet")}>{everybody ? t("Everybody makes their own: in the menu at their name.") : t("Tokens that you make are listed here.")}</Empty>;
   return (
     <>
-      <ScrollArea type="auto" offsetScrollbars="x" viewportProps={{ tabIndex: 0, "aria-label": t("API tokens") }}>
+      <Wide label={t("API tokens")}>
         <Table className="panel" miw={680}>
           <Table.Thead>
             <Table.Tr>
@@ -62,7 +63,7 @@ export function TokenTable({ everybody }: { everybody: boolean }) {
             ))}
           </Table.Tbody>
         </Table>
-      </ScrollArea>
+      </Wide>
       <AskFirst
         opened={leaving !== null}
         onClose={() => leave(null)}

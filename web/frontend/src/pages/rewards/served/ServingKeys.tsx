@@ -1,4 +1,4 @@
-import { Button, Group, ScrollArea, Select, Stack, Table, Text, TextInput } from "@mantine/core";
+import { Button, Group, Select, Stack, Table, Text, TextInput } from "@mantine/core";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 
@@ -7,6 +7,7 @@ import { useAllows } from "../../../api/session";
 import { AskFirst } from "../../../components/AskFirst";
 import { SecretDialog } from "../../../components/SecretDialog";
 import { Failure, Waiting } from "../../../components/States";
+import { Wide } from "../../../components/Wide";
 import { moment } from "../../../format/moment";
 import { t } from "../../../i18n";
 
@@ -27,7 +28,7 @@ export function ServingKeys() {
     <Stack gap="sm">
       <NewKey />
       {data.keys.length > 0 && (
-        <ScrollArea type="auto" offsetScrollbars="x" viewportProps={{ tabIndex: 0, "aria-label": t("Keys") }}>
+        <Wide label={t("Keys")}>
           <Table className="panel" miw={560}>
             <Table.Thead>
               <Table.Tr>
@@ -63,7 +64,7 @@ export function ServingKeys() {
               ))}
             </Table.Tbody>
           </Table>
-        </ScrollArea>
+        </Wide>
       )}
       <AskFirst
         opened={leaving !== null}
