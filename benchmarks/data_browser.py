@@ -405,7 +405,7 @@ def main() -> None:
     options = parser.parse_args()
     rows, rounds, peer_rounds = options.rows, options.rounds, options.peer_rounds
     if options.quick:
-        rows, rounds, peer_rounds = 50_000, 2, 1
+        rows, rounds, peer_rounds = 50_000, 3, 3
     report = Report("data_browser", figures={"rows": rows, "versions": versions("duckdb", "polars")})
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.folder or Path(scratch)

@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--trl-python", default=os.environ.get("ASSAY_TRL_PYTHON", sys.executable))
     parser.add_argument("--model", default="smollm2", help="base model: smollm2, tiny, a folder or a hub id")
     parser.add_argument("--pairs", type=int, default=None, help="pairs of one training (default: 32; quick: 2)")
-    parser.add_argument("--rounds", type=int, default=None, help="rounds (default: 3; quick: 1)")
+    parser.add_argument("--rounds", type=int, default=None, help="rounds (default: 3)")
     parser.add_argument("--batch-size", type=int, default=8)
     # Where others use the cores too, waiting threads spin: with 2, 3.5 times the CPU seconds were seen.
     parser.add_argument("--threads", type=int, default=1)
@@ -55,7 +55,7 @@ def main() -> None:
 def run(options: argparse.Namespace, scratch: Path) -> None:
     from measure import ChildResult, Report, Spread, interleaved, ratio, run_child, versions
 
-    number, rounds = (2, 1) if options.quick else (32, 3)
+    number, rounds = (2, 3) if options.quick else (32, 3)
     settings = training_settings(options, options.pairs or number, scratch)
     results: dict[str, list[ChildResult]] = {"assay": [], "TRL": []}
 

@@ -74,7 +74,7 @@ class Planned(Decoding):
 
 def main() -> None:
     parser = arguments(__doc__ or "")
-    parser.add_argument("--rounds", type=int, default=None, help="default: 5; quick: 2")
+    parser.add_argument("--rounds", type=int, default=None, help="default: 5; quick: 3")
     parser.add_argument("--turn-tokens", type=int, default=None, help="mean of a turn; default: 32; quick: 16")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
@@ -120,7 +120,7 @@ def main() -> None:
             "rounds": rate("rounds", episodes(False)),
             "reread": rate("reread", episodes(True), kept=False),
         }
-    rates = interleaved(arms, options.rounds or (2 if options.quick else 5))
+    rates = interleaved(arms, options.rounds or (3 if options.quick else 5))
     report = Report("environment_turns", figures={"versions": versions("torch", "transformers")})
     for kind, by in (("", rates), (", CPU", cpu)):
         for name, (ours, peer) in {

@@ -145,7 +145,7 @@ def main() -> None:
         name, folder, ending = options.child
         child(name, Path(folder), ending)
         return
-    rows, rounds = (30_000, 1) if options.quick else (options.rows, options.rounds)
+    rows, rounds = (30_000, 3) if options.quick else (options.rows, options.rounds)
     report = Report("export_scale", figures={"rows": rows, "versions": versions("duckdb", "datasets", "pyarrow")})
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
         prepare(Path(scratch), rows)

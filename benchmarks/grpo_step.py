@@ -81,7 +81,7 @@ def main() -> None:
         return
     parser = arguments(__doc__ or "")
     parser.add_argument("--base", default=None, help="policy (default: smollm2; quick: tiny)")
-    parser.add_argument("--rounds", type=int, default=None, help="steps each (default: 5; quick: 2)")
+    parser.add_argument("--rounds", type=int, default=None, help="steps each (default: 5; quick: 3)")
     parser.add_argument("--prompts-per-step", type=int, default=8)
     parser.add_argument("--group-size", type=int, default=8)
     parser.add_argument("--max-new-tokens", type=int, default=None, help="default: 64; quick: 16")
@@ -98,7 +98,7 @@ def run(options: argparse.Namespace, folder: Path, running: ExitStack) -> None:
     from assay.models.loading import resolve_model
     from assay_policy_training.plugins.prompts.constrained import generate_prompts
 
-    rounds = options.rounds or (2 if options.quick else 5)
+    rounds = options.rounds or (3 if options.quick else 5)
     base = resolve_model(options.base or ("tiny" if options.quick else "smollm2"))
     prompts = [p.prompt[-1].content for p in generate_prompts(8 * options.prompts_per_step, SEED)]
     settings = {

@@ -241,7 +241,7 @@ def main() -> None:
         return
     rows, rounds, sizes = options.rows, options.rounds, options.sizes
     if options.quick:
-        rows, rounds, sizes = 60_000, 1, [20_000, 100_000]
+        rows, rounds, sizes = 60_000, 3, [20_000, 100_000]
     report = Report("import_scale")
     report.figures["versions"] = versions("duckdb", "datasets", "pyarrow")
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:

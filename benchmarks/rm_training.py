@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--trl-python", default=os.environ.get("ASSAY_TRL_PYTHON"), help="Python that has TRL")
     parser.add_argument("--model", default="smollm2", help="base model: smollm2, tiny, a folder or a hub id")
     parser.add_argument("--pairs", type=int, default=None, help="pairs of one training (default: 64; quick: 16)")
-    parser.add_argument("--rounds", type=int, default=None, help="rounds (default: 3; quick: 1)")
+    parser.add_argument("--rounds", type=int, default=None, help="rounds (default: 3)")
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--precision", choices=["auto", "float32", "bfloat16"], default="auto")
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def run(options: argparse.Namespace, scratch: Path) -> None:
-    number, rounds = (16, 1) if options.quick else (64, 3)
+    number, rounds = (16, 3) if options.quick else (64, 3)
     run_settings = settings(options, options.pairs or number, scratch)
     results: dict[str, list[ChildResult]] = {"assay": [], "TRL": []}
 

@@ -88,7 +88,7 @@ def main() -> None:
     parser.add_argument("--vllm-python", default=os.environ.get("ASSAY_VLLM_PYTHON"), help="Python that has vLLM")
     parser.add_argument("--base", default="smollm2", help="language model whose reward model is scored with")
     parser.add_argument("--scores", type=int, default=None, help="of a kind in a round (default: 32; quick: 16)")
-    parser.add_argument("--rounds", type=int, default=None, help="rounds (default: 3; quick: 1)")
+    parser.add_argument("--rounds", type=int, default=None, help="rounds (default: 3)")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -104,7 +104,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     torch.set_num_threads(options.threads)
     save_model(options.base, folder)
     number = options.scores or (16 if options.quick else 32)
-    rounds = options.rounds or (1 if options.quick else 3)
+    rounds = options.rounds or 3
     scorer = TransformersScorer.load(ModelConfig(str(folder), device="auto", max_length=LENGTH))
     stock = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).to(scorer.model.device)
     report = Report("scoring")

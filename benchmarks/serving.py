@@ -46,7 +46,7 @@ def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--vllm-python", default=os.environ.get("ASSAY_VLLM_PYTHON"), help="Python that has vLLM")
     parser.add_argument("--base", default=None, help="language model (default: smollm2; quick: tiny)")
-    parser.add_argument("--rounds", type=int, default=None, help="rounds (default: 3; quick: 1)")
+    parser.add_argument("--rounds", type=int, default=None, help="rounds (default: 3)")
     parser.add_argument("--workers", type=int, default=1, help="HTTP workers of our server")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
         else:
             report.figures["vLLM"] = "skipped: no environment named by --vllm-python or ASSAY_VLLM_PYTHON"
         for kind in reversed(SIZES):
-            beside_peers(report, scorer, urls, kind, options.rounds or (1 if options.quick else 3))
+            beside_peers(report, scorer, urls, kind, options.rounds or 3)
     report.figures["real model"] = {}
     with assay_server(folder, workers=options.workers, threads=options.threads) as url:
         for clients in CLIENTS:
