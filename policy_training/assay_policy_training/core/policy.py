@@ -25,6 +25,7 @@ from assay.models.chat.renderer import Renderer
 from assay.models.frozen_weights import keep_frozen
 from assay.models.loading import load_causal_lm, load_tokenizer, resolve_model
 from assay.models.parallelism.strategy import SingleProcess
+from assay.models.published_weights import write_model
 from assay.models.quiet import quiet_transformers
 from assay.models.spec import weights_digest
 from assay.models.vision import image_token_of
@@ -279,13 +280,9 @@ class Policy:
 
     def write_weights(self, folder: Path) -> None:
         """The weights (adapters merged) and the model's config as safetensors, neither synced nor checked: what an
-        engine reads at once. Raises OSError."""
+        engine reads at once. Of divided weights all processes call this. Raises OSError."""
         with quiet_transformers():
-            if self.lora is None:
-                self.model.save_pretrained(folder)
-            else:
-                base = self.model.get_base_model()
-                base.save_pretrained(folder, state_dict=merged_weights(base))
+            write_model(self.model, folder, main=self.parallel.main)
 
 
 def policy_renderer(name: str, max_length: int, chat: ChatOptions | None, media: Path | None = None) -> Renderer:
@@ -311,23 +308,6 @@ def reload_difference(
     """
     reloaded = Policy(str(folder), device=device, max_prompt_tokens=1, media=media)
     return float((reloaded.float32_logp(probe) - trained).abs().max())
-
-
-@torch.no_grad()
-def merged_weights(base: Any) -> dict[str, Tensor]:
-    """The state of a model with low-rank adapters, as the model without them would have it, in float32: each adapted
-    weight with its adapter added, in main memory; the model is not changed."""
-    from peft.tuners.lora import LoraLayer
-
-    adapted: dict[str, Any] = {name: module for name, module in base.named_modules() if isinstance(module, LoraLayer)}
-    state = {}
-    for name, values in base.state_dict().items():
-        layer, _, parameter = name.partition(".base_layer.")
-        if parameter == "weight":
-            values = (values.float() + adapted[layer].get_delta_weight("default").float()).cpu()
-        if parameter or not any(name.startswith(f"{inside}.") for inside in adapted):
-            state[f"{layer}.{parameter}" if parameter else name] = values.float()
-    return state
 
 
 def checkpointed_layers(model: Any) -> list[torch.nn.Module]:

@@ -12,8 +12,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from assay.errors import BackendError, BadInputError
 from assay.models.chat.renderer import Renderer
+from assay.models.published_weights import write_model
 from assay.models.quiet import quiet_transformers
 from assay.models.spec import ParityCheck, RewardModelSpec, weights_digest
 from assay_rm_training.checkpoints.card_sections import parity_lines, with_section
@@ -93,8 +96,7 @@ def save_checkpoint(
     scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         with quiet_transformers():
-            saved = model.bfloat16() if save_dtype == "bfloat16" else model
-            saved.save_pretrained(scratch)
+            write_model(model, scratch, dtype=torch.bfloat16 if save_dtype == "bfloat16" else torch.float32)
             trainable.tokenizer.save_pretrained(scratch)
             if trainable.images is not None:
                 trainable.images.save(scratch)

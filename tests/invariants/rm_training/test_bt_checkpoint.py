@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,8 +13,10 @@ import torch
 from assay.domain import Message, PreferencePair
 from assay.errors import BackendError, BadInputError
 from assay.models.chat.renderer import Renderer
+from assay.models.published_weights import write_model
 from assay.models.spec import RewardModelSpec
 from assay.score import Score
+from assay_rm_training.checkpoints import checkpoint
 from assay_rm_training.checkpoints.checkpoint import TOLERANCE, compare, merged_scorer, save_checkpoint
 from assay_rm_training.data.pair_dataset import encode_pairs
 from assay_rm_training.methods.bradley_terry import PairTask
@@ -91,16 +94,15 @@ def test_any_engine_reads_the_checkpoint(tmp_path: Path) -> None:
 def test_a_checkpoint_that_lost_its_head_fails_loudly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The field's most repeated defect, made on purpose: what is written to disk has another head."""
     trainable, renderer, spec = trained(tmp_path, None)
-    save = trainable.model.save_pretrained
 
-    def save_with_another_head(folder: Path) -> None:
-        kept = trainable.model.score.weight.detach().clone()  # type: ignore[union-attr, operator]
+    def write_another_head(model: Any, folder: Path, **options: Any) -> None:
+        kept = model.score.weight.detach().clone()
         with torch.no_grad():
-            trainable.model.score.weight.mul_(-1)  # type: ignore[union-attr, operator]
-            save(folder)
-            trainable.model.score.weight.copy_(kept)  # type: ignore[union-attr, operator]
+            model.score.weight.mul_(-1)
+            write_model(model, folder, **options)
+            model.score.weight.copy_(kept)
 
-    monkeypatch.setattr(trainable.model, "save_pretrained", save_with_another_head)
+    monkeypatch.setattr(checkpoint, "write_model", write_another_head)
     with pytest.raises(BackendError, match="does not give the trained model's scores"):
         save_checkpoint(trainable, spec, renderer, tmp_path / "model", sample=SAMPLE, card="")
     assert not (tmp_path / "model").exists()

@@ -19,6 +19,7 @@ import torch
 
 from assay.errors import BadInputError
 from assay.models.parallelism.distributed import Parallel, ProcessGroup, world_size
+from assay.models.published_weights import whole
 
 
 class SupportsTraining(Protocol):
@@ -223,9 +224,7 @@ class Sharded(Replicated):
         return float(self.full(torch.nn.utils.clip_grad_norm_(parameters, max_norm)))
 
     def full(self, tensor: torch.Tensor) -> torch.Tensor:
-        from torch.distributed.tensor import DTensor
-
-        return tensor.full_tensor().detach() if isinstance(tensor, DTensor) else tensor.detach()
+        return whole(tensor)
 
     def collect(self, tensor: torch.Tensor) -> torch.Tensor | None:
         full = self.full(tensor)
@@ -240,15 +239,16 @@ class Sharded(Replicated):
         return distribute_tensor(local.to(self.device, like.dtype), like.device_mesh, like.placements)
 
     def assembled(self, trained: Trained, load: Callable[[], Trained]) -> Trained:
-        weights = {name: self.collect(parameter) for name, parameter in trained.trainable().items()}
-        if not self.main:
-            return trained
-        one = load()
+        """One weight at a time: it is in no process twice."""
+        one = load() if self.main else None
+        places = one.trainable() if one is not None else {}
         with torch.no_grad():
-            for name, parameter in one.trainable().items():
-                if (full := weights[name]) is not None:
-                    parameter.copy_(full)
-        return one
+            for name, parameter in trained.trainable().items():
+                full = self.full(parameter)
+                if one is not None:
+                    places[name].copy_(full)
+                del full
+        return trained if one is None else one
 
 
 def resolve(parallel: Parallel) -> str:

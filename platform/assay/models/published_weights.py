@@ -1,0 +1,132 @@
+"""The weights of a model in training as other programs read them, tensor by tensor.
+
+Covers: names of the stock checkpoint, adapters added to the weights that they change one layer at a time, a model that
+is divided among processes gathered one tensor at a time, writing a checkpoint folder shard by shard. There is no second
+copy of the model: at most a layer, and one shard of a file. Leaves out: the tokenizer, checks of what was written.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from assay.models.attention.packing import unwrapped
+
+SHARD_BYTES = 2**30  #: of one file of a checkpoint, and so of what is in main memory at once
+_ADAPTER = "default"
+_LAYER = re.compile(r".*?\.\d+\.")
+_INDEX = "model.safetensors.index.json"
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """All of a weight of which each process may hold a part; then all processes call this together."""
+    from torch.distributed.tensor import DTensor
+
+    return tensor.full_tensor().detach() if isinstance(tensor, DTensor) else tensor.detach()
+
+
+@torch.no_grad()
+def merged_weights(model: Any, *, dtype: torch.dtype | None = None) -> Iterator[tuple[str, Tensor]]:
+    """Name in a stock checkpoint and values of each weight, on the model's device; tied weights once. The model is not
+    changed.
+
+    Weights with an adapter come with it added, in float32; the others are the model's own tensors and no copies,
+    unless `dtype` asks for another format. Of a divided model (FSDP2) all processes go through this together, and each
+    gets whole tensors. A model whose layers have other shapes than its checkpoint is converted layer by layer.
+    """
+    from transformers.core_model_loading import revert_weight_conversion
+
+    base = unwrapped(model)
+    layer: dict[str, Tensor] = {}
+    place = ""
+    for name, values in _merged(base):
+        found = _LAYER.match(name)
+        if layer and (found is None or found[0] != place):
+            yield from revert_weight_conversion(base, layer).items()
+            layer = {}
+        place = found[0] if found else ""
+        layer[name] = values if dtype is None or not values.is_floating_point() else values.to(dtype)
+        del values
+    yield from revert_weight_conversion(base, layer).items()
+
+
+def adapter_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
+    """Name in a PEFT adapter's file and values of each weight that the adapter trains (layers trained whole included).
+    `model`: as `get_peft_model` returned it. Divided models as in `merged_weights`."""
+    for name, values in model.named_parameters():
+        if ".lora_" in name or ".modules_to_save." in name:
+            yield name.replace(".modules_to_save", "").replace(f".{_ADAPTER}", ""), whole(values)
+
+
+def write_model(
+    model: Any, folder: Path, *, dtype: torch.dtype = torch.float32, main: bool = True, shard_bytes: int = SHARD_BYTES
+) -> None:
+    """A stock checkpoint (adapters merged) without its tokenizer, neither synced nor checked. Of a divided model all
+    processes call this, and the one that is `main` writes. Raises OSError."""
+    base = unwrapped(model)
+    if main:
+        folder.mkdir(parents=True, exist_ok=True)
+        base.config.dtype = str(dtype).removeprefix("torch.")
+        base.config.architectures = [type(base).__name__.removeprefix("FSDP")]
+        base.config.save_pretrained(folder)
+        if base.can_generate():
+            base.generation_config.save_pretrained(folder)
+    shards: list[list[str]] = []
+    shard: dict[str, Tensor] = {}
+    total = size = 0
+    for name, values in merged_weights(model, dtype=dtype):
+        if not main:
+            continue
+        if shard and size + values.nbytes > shard_bytes:
+            shards.append(_write_shard(folder, len(shards), shard))
+            shard, size = {}, 0
+        shard[name] = values.cpu().contiguous()
+        size, total = size + values.nbytes, total + values.nbytes
+        del values
+    if main:
+        shards.append(_write_shard(folder, len(shards), shard))
+        _name_shards(folder, shards, total)
+
+
+def _merged(base: Any) -> Iterator[tuple[str, Tensor]]:
+    """`merged_weights` in the names and shapes of the model's own modules."""
+    from peft.tuners.lora import LoraLayer
+
+    state: dict[str, Tensor] = base.state_dict(keep_vars=True)
+    adapted: dict[str, Any] = {name: module for name, module in base.named_modules() if isinstance(module, LoraLayer)}
+    shared = Counter(map(id, state.values()))
+    tied, unsaved = getattr(base, "all_tied_weights_keys", None) or {}, base._keys_to_ignore_on_save or ()
+    for stored, values in state.items():
+        layer, _, parameter = stored.partition(".base_layer.")
+        name = f"{layer}.{parameter}" if parameter else stored.replace(f".modules_to_save.{_ADAPTER}", "")
+        of_adapter = not parameter and any(stored.startswith(f"{inside}.") for inside in adapted)
+        if of_adapter or ".original_module." in stored or name in unsaved:
+            continue
+        if parameter == "weight":
+            yield name, whole(values).float() + whole(adapted[layer].get_delta_weight(_ADAPTER)).float()
+        elif not (name in tied and shared[id(values)] > 1):
+            yield name, whole(values)
+
+
+def _write_shard(folder: Path, number: int, shard: dict[str, Tensor]) -> list[str]:
+    from safetensors.torch import save_file
+
+    save_file(shard, folder / f"model-{number + 1:05d}.part", metadata={"format": "pt"})
+    return list(shard)
+
+
+def _name_shards(folder: Path, shards: list[list[str]], total: int) -> None:
+    files = [f"model-{n + 1:05d}-of-{len(shards):05d}.safetensors" for n in range(len(shards))]
+    if len(files) == 1:
+        files = ["model.safetensors"]
+    else:
+        places = {name: file for file, names in zip(files, shards, strict=True) for name in names}
+        index = {"metadata": {"total_size": total}, "weight_map": places}
+        (folder / _INDEX).write_text(json.dumps(index, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    for number, file in enumerate(files):
+        (folder / f"model-{number + 1:05d}.part").rename(folder / file)
