@@ -23,7 +23,7 @@ _LAYER = re.compile(r".*?\.\d+\.")
 _INDEX = "model.safetensors.index.json"
 
 
-def whole(tensor: Tensor) -> Tensor:
+def full_tensor(tensor: Tensor) -> Tensor:
     """All of a weight of which each process may hold a part; then all processes call this together."""
     from torch.distributed.tensor import DTensor
 
@@ -60,7 +60,7 @@ def adapter_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
     `model`: as `get_peft_model` returned it. Divided models as in `merged_weights`."""
     for name, values in model.named_parameters():
         if ".lora_" in name or ".modules_to_save." in name:
-            yield name.replace(".modules_to_save", "").replace(f".{_ADAPTER}", ""), whole(values)
+            yield name.replace(".modules_to_save", "").replace(f".{_ADAPTER}", ""), full_tensor(values)
 
 
 def write_model(
@@ -108,9 +108,9 @@ def _merged(base: Any) -> Iterator[tuple[str, Tensor]]:
         if of_adapter or ".original_module." in stored or name in unsaved:
             continue
         if parameter == "weight":
-            yield name, whole(values).float() + whole(adapted[layer].get_delta_weight(_ADAPTER)).float()
+            yield name, full_tensor(values).float() + full_tensor(adapted[layer].get_delta_weight(_ADAPTER)).float()
         elif not (name in tied and shared[id(values)] > 1):
-            yield name, whole(values)
+            yield name, full_tensor(values)
 
 
 def _write_shard(folder: Path, number: int, shard: dict[str, Tensor]) -> list[str]:

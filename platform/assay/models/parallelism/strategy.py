@@ -19,7 +19,7 @@ import torch
 
 from assay.errors import BadInputError
 from assay.models.parallelism.distributed import Parallel, ProcessGroup, world_size
-from assay.models.published_weights import whole
+from assay.models.published_weights import full_tensor
 
 
 class SupportsTraining(Protocol):
@@ -224,7 +224,7 @@ class Sharded(Replicated):
         return float(self.full(torch.nn.utils.clip_grad_norm_(parameters, max_norm)))
 
     def full(self, tensor: torch.Tensor) -> torch.Tensor:
-        return whole(tensor)
+        return full_tensor(tensor)
 
     def collect(self, tensor: torch.Tensor) -> torch.Tensor | None:
         full = self.full(tensor)
