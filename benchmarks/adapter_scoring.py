@@ -23,6 +23,11 @@ from typing import Any
 from hh_pairs import hh_pairs
 from measure import Report, Spread, arguments, interleaved, ratio
 
+MEASURES = (
+    "platform/assay/models",
+    "serving/assay_serving/engines",
+)
+
 PLAIN_BATCH, LENGTH, TOLERANCE = 8, 1024, 1e-3
 
 
@@ -87,7 +92,7 @@ def run(options: Any, scratch: Path) -> None:
     )
     if apart > TOLERANCE:
         sys.exit(f"adapter and publisher disagree by {apart:.3g}: the comparison means nothing")
-    report = Report("adapter_scoring")
+    report = Report("adapter_scoring", measures=MEASURES)
     report.ratios = {
         "adapter / own model": ratio(rates["adapter"], rates["own"]),
         "adapter / publisher's loop": ratio(rates["adapter"], rates["publisher"]),

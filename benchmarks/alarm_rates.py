@@ -30,6 +30,11 @@ from typing import Any
 from alarm_figures import fit, rates
 from measure import Report, arguments
 
+MEASURES = (
+    "policy_training/assay_policy_training/plugins/watch",
+    "policy_training/assay_policy_training/training",
+)
+
 STEPS, PROMPTS, GROUP, TOKENS, PROBES, PROBE_EVERY = 30, 16, 4, 24, 8, 5
 #: What the tiny policy (random weights) can learn to meet; SmolLM2 gets prompts of all kinds.
 TINY_KINDS = ("all_lowercase", "contains_number", "no_commas", "min_words", "max_words")
@@ -131,7 +136,7 @@ def main() -> None:
     if options.fit:
         fit([run for run in runs if run["cell"]["half"] == "calibration"])
         return
-    report = Report("alarm_rates")
+    report = Report("alarm_rates", measures=MEASURES)
     report.figures = {"cells": len(grid()), "with_a_result": len(runs)}
     report.figures |= rates([run for run in runs if run["cell"]["half"] == ("quick" if options.quick else "reported")])
     report.finish(options)

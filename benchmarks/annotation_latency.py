@@ -28,6 +28,14 @@ from hh_pairs import FILES, data_folder
 from measure import Report, Spread, arguments, machine
 from servers import free_port, server
 
+MEASURES = (
+    "platform/assay/annotation",
+    "platform/assay/store",
+    "pipelines/assay_pipelines/annotation",
+    "web/assay_web/annotate",
+    "web/assay_web/server",
+)
+
 LIMIT_MS = 150.0
 PEOPLE = 20
 THINK_S = 3.0
@@ -119,7 +127,7 @@ def spreads(rounds: list[Voted]) -> dict[str, Any]:
 def main() -> None:
     options = arguments(__doc__ or "").parse_args()
     rounds, realistic_s, flat_out_s = (1, 12.0, 8.0) if options.quick else (3, 24.0, 12.0)
-    report = Report("annotation_latency", machine=machine())
+    report = Report("annotation_latency", measures=MEASURES, machine=machine())
     paces = {"realistic": THINK_S, "flat-out": 0.0}
     names = [f"{kind}-{n}" for pace in paces for kind in (pace, f"browser-{pace}") for n in range(rounds)]
     voted: dict[str, list[Voted]] = {"realistic": [], "flat-out": []}

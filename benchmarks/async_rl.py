@@ -29,6 +29,12 @@ import torch
 
 from measure import Report, arguments, interleaved, ratio, versions
 
+MEASURES = (
+    "policy_training/assay_policy_training/plugins/samplers",
+    "policy_training/assay_policy_training/rollouts",
+    "policy_training/assay_policy_training/training",
+)
+
 MEDIAN_S, SIGMA, LONGEST = 0.2, 0.8, 5.0
 GROUP = 2  #: responses
 WARM_UP = 5  #: steps until the pipeline is full
@@ -156,7 +162,11 @@ def main() -> None:
     used: dict[str, list[float]] = {}
     contenders = {name: (lambda name=name, arm=arm: steps_a_second(arm, used, name)) for name, arm in ARMS.items()}
     rates = interleaved(contenders, options.rounds or (3 if options.quick else 5))
-    report = Report("async_rl", figures={"versions": versions("torch"), "median_group_s": MEDIAN_S, "sigma": SIGMA})
+    report = Report(
+        "async_rl",
+        measures=MEASURES,
+        figures={"versions": versions("torch"), "median_group_s": MEDIAN_S, "sigma": SIGMA},
+    )
     for which in ("", ", rewards"):
         lag, lag_four, four, one, many = (name + which for name in list(ARMS)[: len(ARMS) // 2])
         report.ratios[f"actors_4_to_lag_1{which}"] = ratio(rates[four], rates[lag])

@@ -40,6 +40,11 @@ from assay_rm_training.methods.probe import fit_head
 from assay_serving.scorer import ModelInfo, ScoreItem
 from measure import Report, arguments
 
+MEASURES = (
+    "rm_training/assay_rm_training/attacks",
+    "rm_training/assay_rm_training/methods/probe.py",
+)
+
 Floats = npt.NDArray[np.float64]
 L2 = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4)
 KINDS = [name for name in ATTACKS.members if name not in (SEARCH, POLICY)]
@@ -257,7 +262,7 @@ def main() -> None:
     runs = [
         one(features, pairs, count, seed, options.share) for seed in range(options.seeds or (1 if options.quick else 5))
     ]
-    report = Report("attack_negatives")
+    report = Report("attack_negatives", measures=MEASURES)
     report.figures = {"debates": len(by_debate), "pairs": len(pairs), "attacked_each": count, "share": options.share}
     report.figures |= {name: [run[name] for run in runs] for name in ("train", "test", "l2", "fooling")}
     table = {}

@@ -30,7 +30,19 @@ from pathlib import Path
 from typing import Any
 
 from hygiene_scale import Source
-from measure import Report, arguments, peak_rss_mb, run_child, versions
+from measure import Report, arguments, peak_rss_mb, run_child
+
+MEASURES = (
+    "platform/assay/compute",
+    "platform/assay/store",
+    "pipelines/assay_pipelines/embedding",
+    "pipelines/assay_pipelines/curation",
+    "pipelines/assay_pipelines/hygiene",
+    "pipelines/assay_pipelines/judging",
+    "pipelines/assay_pipelines/llm",
+    "pipelines/assay_pipelines/principles",
+    "pipelines/assay_pipelines/attributes",
+)
 
 SIZES, QUICK_SIZES = (50_000, 500_000), (10_000, 50_000)
 BATCH, SHARD = 100_000, 10_000
@@ -302,9 +314,7 @@ def main() -> None:
         print(json.dumps(measured(options.child, options.sizes[0], options.stages[0])))
         return
     sizes = options.sizes or (QUICK_SIZES if options.quick else SIZES)
-    report = Report(
-        "bulk_scale", figures={"versions": versions("duckdb", "pyarrow"), "engine_s": ENGINE_S, "sizes": {}}
-    )
+    report = Report("bulk_scale", measures=MEASURES, figures={"engine_s": ENGINE_S, "sizes": {}})
     print(f"{'pairs':>9}  {'stage':<14}{'cpu us/row':>12}{'seconds':>10}{'with engine, us/row':>21}{'peak MB':>9}")
     with ExitStack() as stack:
         if options.folder:

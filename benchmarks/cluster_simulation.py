@@ -35,6 +35,8 @@ import numpy as np
 from assay_policy_training.rollouts.buffer import RolloutBuffer, RolloutUnit
 from measure import BASELINES, Report, arguments
 
+MEASURES = ("policy_training/assay_policy_training/rollouts/buffer.py",)
+
 WITHIN = 0.15  #: of the published figure
 
 #: verl, docs/advance/fully_async.md: seconds of a step, its generation and its update, by GPUs; colocated, synchronous.
@@ -262,7 +264,7 @@ def main() -> None:
     parser.add_argument("--engines", type=int, nargs="+", default=[8, 32, 128, 512, 1000])
     parser.add_argument("--steps", type=int, default=24)
     options = parser.parse_args()
-    report = Report("cluster_simulation")
+    report = Report("cluster_simulation", measures=MEASURES)
     print("simulated, but for what is called published or measured; verl's rows with three mean lengths of responses")
     compared = [(f"verl, {name}", "published", "s a step", known, found) for name, known, found in published()]
     compared += [(f"async_rl.py, {name}", "measured", "steps a s", known, found) for name, known, found in own()]

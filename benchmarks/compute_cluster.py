@@ -26,6 +26,11 @@ from typing import TYPE_CHECKING, Any
 
 from measure import Report, arguments, interleaved, peak_rss_mb, ratio, run_child, versions
 
+MEASURES = (
+    "platform/assay/compute",
+    "pipelines/assay_pipelines/hygiene/near_duplicates",
+)
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -191,7 +196,7 @@ def main() -> None:
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     cluster.add_node(num_cpus=1, include_dashboard=False)
-    report = Report("compute_cluster", figures={"versions": versions("ray", "pyarrow")})
+    report = Report("compute_cluster", measures=MEASURES, figures={"versions": versions("ray", "pyarrow")})
     try:
         with tempfile.TemporaryDirectory(prefix="cluster-") as folder:
             compared(report, Path(folder), options, f"ray:{cluster.address}", children())

@@ -26,6 +26,8 @@ from typing import Any
 from measure import Report, arguments, peak_rss_mb, versions
 from planted_leaks import LEAKS, embedded, words
 
+MEASURES = ("pipelines/assay_pipelines/hygiene/contamination",)
+
 PLANTS, QUICK_PLANTS = 200, 40  #: of each class
 SHORT = 13  #: prompts of fewer words are the class `short`
 SHORTEST = 4  #: prompts of fewer words are planted verbatim alone
@@ -199,7 +201,9 @@ def main() -> None:
     measured = measure(options.part, QUICK_PLANTS if options.quick else PLANTS, options.encoder)
     if options.wrong:
         options.wrong.write_text("".join(json.dumps(row) + "\n" for row in measured["wrong"]))
-    report = Report("contamination_recall", figures={"part": options.part, "encoder": options.encoder or "none"})
+    report = Report(
+        "contamination_recall", measures=MEASURES, figures={"part": options.part, "encoder": options.encoder or "none"}
+    )
     report.figures |= {"versions": versions("polars", "rapidfuzz"), "available": measured["available"]}
     print(f"part {options.part}, {measured['available']}; {measured['seconds']:.1f} s, peak {peak_rss_mb():.0f} MB")
     totals: Counter[str] = Counter()

@@ -33,6 +33,8 @@ from assay_serving.scorer import ScoreItem
 from curation_trials import LoopSettings, Row, cross_fitted, interval, precision_recall, run_loop, show_ci
 from measure import Report, arguments
 
+MEASURES = ("pipelines/assay_pipelines/curation",)
+
 SETS = ("hh_helpful_base_test", "hh_harmless_base_test")
 FLIPPED = 0.2
 WAYS = ("at random", "shorter chosen", "reward model", "loop", "loop, unseen")
@@ -137,7 +139,7 @@ def main() -> None:
             f"{way:<16} {figures['flagged'][0]:>8.0f}  {show_ci(figures['precision']):<22} {show_ci(figures['recall'])}"
         )
     print()
-    report = Report("curation_flips")
+    report = Report("curation_flips", measures=MEASURES)
     mean = {way: statistics.fmean(t[way]["precision"] for t in trials) for way in WAYS}
     report.ratios["precision: loop / at random"] = mean["loop"] / mean["at random"]
     report.ratios["precision: loop on unseen / shorter chosen"] = mean["loop, unseen"] / mean["shorter chosen"]

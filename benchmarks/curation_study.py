@@ -54,6 +54,8 @@ from curation_mixes import MIXES, POOL, NoisyPool, StudyFeatures, TextVectors, d
 from curation_trials import TrialModels, best_of
 from measure import Report, arguments
 
+MEASURES = ("pipelines/assay_pipelines/curation",)
+
 SEEDS = range(2000, 2010)
 PEOPLE, JUDGED, FIRST, ITERATIONS, EACH = 200, 400, 100, 2, 150
 PROBE = ProbeConfig(l2=(1.0, 0.3, 0.1), folds=3)
@@ -511,7 +513,7 @@ def main() -> None:
     for arm, figures in sorted(several.items(), key=lambda entry: -entry[1]["gain"]):
         low, high = figures["interval"]
         print(f"| {arm} | {100 * figures['gain']:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}] |")
-    report = Report("curation_study")
+    report = Report("curation_study", measures=MEASURES)
     for name, cell in table.items():
         figures = cell["arms"][SHIPPED]
         if "recovered" in figures:

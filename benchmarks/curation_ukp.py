@@ -41,6 +41,8 @@ from assay_serving.scorer import ScoreItem
 from curation_trials import LoopSettings, Row, cross_fitted, fit, interval, precision_recall, run_loop, show_ci
 from measure import Report, arguments
 
+MEASURES = ("pipelines/assay_pipelines/curation",)
+
 SET = "ukpconvarg1_pairs.jsonl.gz"
 HELD_OUT = 6  # of 24 debates
 ARMS = ("raw", "filtered", "people only", "raw + people", "raw + loop's people", "loop", "loop + recycled")
@@ -208,7 +210,7 @@ def main() -> None:
         trials.append(trial)
         accuracies = ", ".join(f"{arm} {trial.accuracy[arm]:.3f}" for arm in ARMS)
         print(f"seed {seed}: {accuracies} ({time.perf_counter() - started:.0f} s)", flush=True)
-    report = Report("curation_ukp")
+    report = Report("curation_ukp", measures=MEASURES)
     report.figures = summary(trials, options)
     loop, people = ([t.accuracy[arm] for t in trials] for arm in ("loop", "raw + people"))
     raw = [t.accuracy["raw"] for t in trials]

@@ -29,6 +29,13 @@ from measure import Report, Spread, arguments, interleaved, ratio, versions
 from preference_texts import write_pairs
 from servers import free_port, server
 
+MEASURES = (
+    "platform/assay/browsing",
+    "platform/assay/store",
+    "web/assay_web/records",
+    "web/assay_web/server",
+)
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -406,7 +413,7 @@ def main() -> None:
     rows, rounds, peer_rounds = options.rows, options.rounds, options.peer_rounds
     if options.quick:
         rows, rounds, peer_rounds = 50_000, 3, 3
-    report = Report("data_browser", figures={"rows": rows, "versions": versions("duckdb", "polars")})
+    report = Report("data_browser", measures=MEASURES, figures={"rows": rows, "versions": versions("duckdb", "polars")})
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.folder or Path(scratch)
         file = folder / "flat.parquet"

@@ -40,6 +40,8 @@ import numpy as np
 from assay_serving.model_config import ModelConfig
 from measure import Report, arguments
 
+MEASURES = ("policy_training/assay_policy_training/decoding",)
+
 NOUNS = (
     *("river", "stone", "lake", "tree", "bird", "cloud", "road", "house", "light", "field", "snow", "wind"),
     *("fire", "song", "moon", "star", "boat", "hill", "leaf", "sand", "fish", "wolf", "bell", "door"),
@@ -68,7 +70,7 @@ def main() -> None:
     options.fit_steps = options.fit_steps or (20 if options.quick else 400)
     options.steps = options.steps or (2 if options.quick else 30)
     options.held_out = options.held_out or (8 if options.quick else 64)
-    report = Report("decoding_frontier")
+    report = Report("decoding_frontier", measures=MEASURES)
     report.figures = {name: getattr(options, name) for name in ("seeds", "fit_steps", "steps", "held_out", "samples")}
     runs = []
     report.figures["exact"] = exact(LANGUAGES[options.quick])

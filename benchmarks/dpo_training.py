@@ -22,6 +22,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+MEASURES = (
+    "rm_training/assay_rm_training/preference",
+    "rm_training/assay_rm_training/training",
+    "rm_training/assay_rm_training/data",
+    "platform/assay/models",
+)
+
 HERE = Path(__file__).resolve().parent
 #: Pairs of one forward pass and the order of pairs, as TRL names it.
 TUNED = {"rows": 1, "sampling": "random"}
@@ -84,7 +91,7 @@ def run(options: argparse.Namespace, scratch: Path) -> None:
         {"assay": lambda: contender("assay"), "TRL": lambda: contender("TRL")}, options.rounds or rounds
     )
     rows = {name: [child.last_object() for child in children] for name, children in results.items()}
-    report = Report("dpo_training")
+    report = Report("dpo_training", measures=MEASURES)
     report.ratios["assay / TRL DPOTrainer"] = ratio(timings["assay"], timings["TRL"])
     cpu = {name: [1 / row["cpu_s"] for row in of_one] for name, of_one in rows.items()}
     report.ratios["assay / TRL DPOTrainer, CPU seconds"] = ratio(cpu["assay"], cpu["TRL"])

@@ -37,6 +37,11 @@ from assay_policy_training.plugins.samplers.transformers import TransformersSamp
 from assay_serving.tools.tool import ToolResult
 from measure import Report, arguments, interleaved, ratio, versions
 
+MEASURES = (
+    "policy_training/assay_policy_training/plugins/environments",
+    "policy_training/assay_policy_training/plugins/samplers",
+)
+
 EPISODES, SLEEP_S, SAID = 32, 0.05, "Noted. Go on."
 CALL = '\n<tool_call>\n{"name": "note", "arguments": {"text": "x"}}\n</tool_call>'
 SCHEMA = '{"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}'
@@ -212,7 +217,9 @@ def main() -> None:
             return measured
 
         rates = interleaved({name: rate(name) for name in rollouts}, options.rounds)
-    report = Report("environment_peers", figures={"versions": versions("torch", "transformers", "trl")})
+    report = Report(
+        "environment_peers", measures=MEASURES, figures={"versions": versions("torch", "transformers", "trl")}
+    )
     report.ratios = {
         "drawn tokens/s, assay / TRL": ratio(rates["assay"], rates["TRL"]),
         "drawn tokens/CPU s, assay / TRL": ratio(cpu["assay"], cpu["TRL"]),

@@ -28,6 +28,11 @@ from assay_policy_training.plugins.samplers.episodes import EpisodeSampler
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from measure import Report, arguments, interleaved, ratio, versions
 
+MEASURES = (
+    "policy_training/assay_policy_training/plugins/environments",
+    "policy_training/assay_policy_training/plugins/samplers",
+)
+
 AT_ONCE, TURNS, SLEEP_S, SAID = 32, 4, 0.05, "Noted. Go on."
 
 
@@ -121,7 +126,7 @@ def main() -> None:
             "reread": rate("reread", episodes(True), kept=False),
         }
     rates = interleaved(arms, options.rounds or (3 if options.quick else 5))
-    report = Report("environment_turns", figures={"versions": versions("torch", "transformers")})
+    report = Report("environment_turns", measures=MEASURES, figures={"versions": versions("torch", "transformers")})
     for kind, by in (("", rates), (", CPU", cpu)):
         for name, (ours, peer) in {
             "episodes_to_single": ("episodes", "single"),

@@ -21,6 +21,12 @@ from typing import Any
 from measure import ChildResult, Report, arguments, interleaved, ratio, run_child, versions
 from preference_texts import write_pairs
 
+MEASURES = (
+    "pipelines/assay_pipelines/exporters",
+    "platform/assay/store",
+    "platform/assay/data",
+)
+
 TIMEOUT = 3600.0
 #: Words of a row: as long as HH-RLHF's, about 1.5 kB.
 LENGTHS = {"prompt": (10, 120), "chosen": (20, 160), "rejected": (20, 160)}
@@ -146,7 +152,9 @@ def main() -> None:
         child(name, Path(folder), ending)
         return
     rows, rounds = (30_000, 3) if options.quick else (options.rows, options.rounds)
-    report = Report("export_scale", figures={"rows": rows, "versions": versions("duckdb", "datasets", "pyarrow")})
+    report = Report(
+        "export_scale", measures=MEASURES, figures={"rows": rows, "versions": versions("duckdb", "datasets", "pyarrow")}
+    )
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
         prepare(Path(scratch), rows)
         measure(Path(scratch), rows, rounds, report)

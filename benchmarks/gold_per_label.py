@@ -32,6 +32,11 @@ import numpy as np
 
 from measure import BASELINES, Report, arguments
 
+MEASURES = (
+    "pipelines/assay_pipelines/online",
+    "policy_training/assay_policy_training/training",
+)
+
 FIRST = 64  #: labels on responses of the untrained policy that every arm but `rlvr` begins with
 PURCHASES = 10  #: of an arm that buys during training
 COLLAPSE = 0.10  #: by how much the held-out pass rate lies below the base's
@@ -139,7 +144,7 @@ def main() -> None:
     keys = [key for key in grid(options.full, options.seeds) if options.only is None or key.arm in options.only]
     if not options.report:
         run(options, keys)
-    report = Report("gold_per_label")
+    report = Report("gold_per_label", measures=MEASURES)
     cells = [cell for cell in done(options) if Key(**cell["key"]) in set(keys)]
     figures(report, cells, len(keys))
     if options.plot:

@@ -23,6 +23,13 @@ from typing import Any
 from measure import Report, Spread, arguments, interleaved, ratio, versions
 from trl_grpo_child import share
 
+MEASURES = (
+    "policy_training/assay_policy_training/training",
+    "policy_training/assay_policy_training/plugins/samplers",
+    "policy_training/assay_policy_training/core",
+    "platform/assay/models",
+)
+
 HERE = Path(__file__).resolve().parent
 STAGES = ("sample", "reward", "score", "update", "whole")
 SEED = 0
@@ -115,7 +122,7 @@ def run(options: argparse.Namespace, folder: Path, running: ExitStack) -> None:
         "steps": rounds + 2,
         "vllm_python": None,
     }
-    report = Report("grpo_step")
+    report = Report("grpo_step", measures=MEASURES)
     report.figures = {
         k: settings[k] for k in ("prompts_per_step", "group_size", "max_new_tokens", "threads", "autocast")
     }

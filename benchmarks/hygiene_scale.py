@@ -21,6 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 from measure import Report, arguments, interleaved, peak_rss_mb, ratio, run_child, versions
 
+MEASURES = (
+    "pipelines/assay_pipelines/hygiene",
+    "platform/assay/store",
+    "platform/assay/compute",
+)
+
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
@@ -247,7 +253,9 @@ def main() -> None:
         print(json.dumps(payload or step(options.step, options.workspace)))
         return
     sizes = options.sizes or (QUICK_SIZES if options.quick else SIZES)
-    report = Report("hygiene_scale", figures={"versions": versions("rensa", "duckdb", "polars"), "steps": {}})
+    report = Report(
+        "hygiene_scale", measures=MEASURES, figures={"versions": versions("rensa", "duckdb", "polars"), "steps": {}}
+    )
     titles = ("seconds", "cpu s", "pairs/s", "peak MB", "recall", "precision")
     print(f"{'pairs':>9}  {'step':<14}" + "".join(f"{title:>11}" for title in titles))
     headline = None

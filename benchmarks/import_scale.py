@@ -22,6 +22,11 @@ from typing import Any
 from measure import ChildResult, Report, arguments, interleaved, ratio, run_child, versions
 from preference_texts import write_pairs
 
+MEASURES = (
+    "pipelines/assay_pipelines/importers",
+    "platform/assay/store",
+)
+
 TIMEOUT = 3600.0
 
 
@@ -242,7 +247,7 @@ def main() -> None:
     rows, rounds, sizes = options.rows, options.rounds, options.sizes
     if options.quick:
         rows, rounds, sizes = 60_000, 3, [20_000, 100_000]
-    report = Report("import_scale")
+    report = Report("import_scale", measures=MEASURES)
     report.figures["versions"] = versions("duckdb", "datasets", "pyarrow")
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
         folder = Path(scratch)

@@ -343,7 +343,8 @@ def arguments(description: str) -> argparse.ArgumentParser:
 @dataclass
 class Report:
     """What a benchmark found. `ratios`: ours to a named peer, the headline first, each by wall and by CPU seconds if it
-    is a `Ratio`; `figures`: everything else; `measures`: the paths of the code measured; `peers`: their packages.
+    is a `Ratio`; `figures`: everything else; `measures`: the paths of the code measured; `peers`: their packages;
+    `limits`: what a ratio must be at least, by its name, where something requires it.
     """
 
     name: str
@@ -352,6 +353,7 @@ class Report:
     machine: dict[str, Any] = field(default_factory=machine)
     measures: Sequence[str] = ()
     peers: Sequence[str] = ()
+    limits: dict[str, float] = field(default_factory=dict)
 
     def lines(self) -> dict[str, Spread | Refusal | float]:
         """Each ratio by wall seconds under its name, and by CPU seconds under its name with ", CPU"."""
@@ -374,13 +376,18 @@ class Report:
             "machine": {**self.machine, "load_at_end": round(os.getloadavg()[0], 2)},
             "spread": {name: {**asdict(value), "undecided": value.undecided} for name, value in spread.items()},
             "refused": {name: value.why for name, value in lines.items() if isinstance(value, Refusal)},
+            "limits": self.limits,
             "packages": versions(*dict.fromkeys((*CORE_PACKAGES, *self.peers))),
             "code": asdict(state(self.measures)),
             "date": datetime.now(UTC).date().isoformat(),
         }
 
     def finish(self, options: argparse.Namespace) -> None:
-        """Print the ratios beside the stored baseline, store them if asked, and end with the JSON line if asked."""
+        """Print the ratios beside the stored baseline, store them if asked, with the table of docs/performance.md, and
+        end with the JSON line if asked.
+        """
+        from table import main as write_table  # which imports this module
+
         path = BASELINES / f"{self.name}{'.quick' if options.quick else ''}.json"
         stored = json.loads(path.read_text())["ratios"] if path.is_file() else {}
         for name, value in self.lines().items():
@@ -388,6 +395,7 @@ class Report:
         if options.save_baseline:
             BASELINES.mkdir(exist_ok=True)
             path.write_text(json.dumps(self.to_dict(), indent=2) + "\n")
+            write_table()
             print(f"stored {path.relative_to(BASELINES.parent)}", file=sys.stderr)
         if options.json:
             print(json.dumps(self.to_dict()))

@@ -26,6 +26,11 @@ from assay.runs.callbacks import StepCallback
 from assay_serving.model_config import ModelConfig
 from measure import Report, arguments
 
+MEASURES = (
+    "policy_training/assay_policy_training/plugins/watch",
+    "policy_training/assay_policy_training/training",
+)
+
 SEED = 0
 
 
@@ -45,7 +50,7 @@ def main() -> None:
     options.policy = options.policy or ("tiny" if options.quick else "smollm2")
     options.steps = options.steps or (12 if options.quick else 40)
     options.pair_prompts = options.pair_prompts or (16 if options.quick else 96)
-    report = Report("over_optimisation")
+    report = Report("over_optimisation", measures=MEASURES)
     columns = ("policy", "reward_base", "pair_prompts", "steps", "lr", "max_new_tokens")
     report.figures = {name: getattr(options, name) for name in columns}
     runs = []

@@ -20,6 +20,13 @@ from typing import Any
 
 from measure import Report, arguments, run_child
 
+MEASURES = (
+    "platform/assay/planning",
+    "rm_training/assay_rm_training/plan.py",
+    "policy_training/assay_policy_training/training/plan.py",
+    "rm_training/assay_rm_training/training",
+)
+
 #: method, settings of the training, tokens of prompts and of responses
 CELLS: dict[str, tuple[str, dict[str, Any], int, int]] = {
     "bt-full": ("bt", {"micro_batch_tokens": 700, "batch_size": 4}, 64, 128),
@@ -56,7 +63,7 @@ def main() -> None:
         ratios |= {f"{cell}, {way}": sizes["plan"] / size for way, size in sizes.items() if way != "plan"}
         figures |= {f"{cell} {way}, MiB": round(size) for way, size in sizes.items()}
         print(cell, *(f"{way} {size:.0f} MiB" for way, size in sizes.items()), flush=True)
-    Report("plan_accuracy", dict(ratios), figures).finish(options)
+    Report("plan_accuracy", dict(ratios), figures, measures=MEASURES).finish(options)
 
 
 def training(model: str, cell: str) -> Any:

@@ -31,6 +31,11 @@ from typing import Any
 
 from measure import Report, arguments
 
+MEASURES = (
+    "policy_training/assay_policy_training/plugins",
+    "policy_training/assay_policy_training/training",
+)
+
 #: Constraints that a response of some twenty words can meet.
 KINDS = ("max_words", "no_commas", "contains_number", "forbidden_words", "required_words", "starts_with", "quoted")
 #: Two-sided 95 % points of Student's t by degrees of freedom.
@@ -79,7 +84,7 @@ def main() -> None:
     options.seeds = options.seeds or (1 if options.quick else 3)
     options.steps = options.steps or (2 if options.quick else 60)
     options.held_out = options.held_out or (8 if options.quick else 64)
-    report = Report("policy_learning")
+    report = Report("policy_learning", measures=MEASURES)
     report.figures = {name: getattr(options, name) for name in SETTINGS if name != "overrides"}
     cells = [(options, recipe, seed) for seed in range(options.seeds) for recipe in options.recipe]
     if options.jobs > 1:

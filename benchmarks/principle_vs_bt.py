@@ -47,6 +47,12 @@ from assay_serving.scorer import ScoreItem, Scorer
 from measure import Report, arguments
 from principle_sets import REASONS, records
 
+MEASURES = (
+    "rm_training/assay_rm_training/methods",
+    "rm_training/assay_rm_training/training",
+    "serving/assay_serving/engines",
+)
+
 FILE = "ukpconvarg2_reasons.jsonl.gz"
 
 
@@ -264,7 +270,7 @@ def main() -> None:
             runs.append(compared(options.data, sizes, config))
             _show(runs[-1])
     settings = {"lr": options.lr, "freeze_layers": frozen, "base": "tiny" if options.quick else options.base}
-    report = Report("principle_vs_bt")
+    report = Report("principle_vs_bt", measures=MEASURES)
     report.figures = {"runs": runs, "sizes": asdict(sizes), "epochs": options.epochs, **settings}
     for peer in ("bt", "longer", "untrained"):
         mean = float(np.mean([run["accuracy"]["principle"][0] for run in runs]))

@@ -53,6 +53,11 @@ from assay_policy_training.training.loop import PolicyLoop
 from assay_serving.verifiers import MathAnswer, Regex
 from measure import Report, arguments
 
+MEASURES = (
+    "policy_training/assay_policy_training/plugins",
+    "policy_training/assay_policy_training/training",
+)
+
 CPU = torch.device("cpu")
 ALPHABETS, RIGHT, SEPARATOR = ("abcd", "efgh", "ijkl", "mnop", "qrst", "uvwx"), "celntu", ";"
 PROMPT = (Message("user", "open"),)
@@ -253,7 +258,7 @@ def main() -> None:
                     if options.cells is not None:
                         with options.cells.open("a") as stream:
                             stream.write(json.dumps(cell) + "\n")
-    report = Report("process_rewards")
+    report = Report("process_rewards", measures=MEASURES)
     report.figures["steps"] = options.steps
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     for name in tasks:

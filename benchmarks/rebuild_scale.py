@@ -21,6 +21,12 @@ from pathlib import Path
 from measure import ChildResult, Report, arguments, interleaved, ratio, run_child, versions
 from preference_texts import write_pairs
 
+MEASURES = (
+    "platform/assay/backups",
+    "platform/assay/store",
+    "pipelines/assay_pipelines/importers",
+)
+
 TIMEOUT = 3600.0
 
 
@@ -173,7 +179,7 @@ def main() -> None:
     rows, rounds, sizes = options.rows, options.rounds, options.sizes
     if options.quick:
         rows, rounds, sizes = 50_000, 3, [20_000]
-    report = Report("rebuild_scale")
+    report = Report("rebuild_scale", measures=MEASURES)
     report.figures["versions"] = versions("duckdb", "pyarrow")
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
         folder = Path(scratch)

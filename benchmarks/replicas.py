@@ -25,6 +25,12 @@ from measure import Report, Spread, arguments, interleaved, ratio, versions
 from scripted_engine import reward_of
 from servers import scripted_server
 
+MEASURES = (
+    "serving/assay_serving/routing.py",
+    "serving/assay_serving/server",
+    "serving/assay_serving/engine_process",
+)
+
 CLIENTS, RESPONSES = 64, 16
 KINDS = {"one prompt": 1, "four prompts": 4}  #: prompts of one request
 START_S = 300.0
@@ -68,7 +74,7 @@ def wait_for(url: str, replicas: int) -> None:
 
 def run(options: argparse.Namespace) -> None:
     rounds, count = (3, 96) if options.quick else (7, 192)
-    report = Report("replicas")
+    report = Report("replicas", measures=MEASURES)
     report.figures = {"seconds an item": options.item_s, "clients": CLIENTS, "versions": versions("fastapi", "uvicorn")}
     report.figures["items/s that one engine can do"] = 1 / options.item_s
     with ExitStack() as running:

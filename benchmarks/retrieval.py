@@ -25,6 +25,8 @@ from sentence_transformers.util import semantic_search
 from assay_pipelines.embedding.index import ApproximateIndex, ArrayVectors, ExactIndex, IndexConfig, Neighbours
 from measure import Report, Spread, arguments, interleaved, peak_rss_mb, ratio, timed, versions
 
+MEASURES = ("pipelines/assay_pipelines/embedding/index.py",)
+
 DIMENSION, K = 384, 8
 
 
@@ -93,7 +95,7 @@ def main() -> None:
     truth = exact.nearest(queries_matrix, K)
     _, flat_answer = flat.search(queries_matrix, K)
     same = recall(truth, [[(ids[int(i)], 0.0) for i in row] for row in flat_answer])
-    report = Report("retrieval")
+    report = Report("retrieval", measures=MEASURES)
     for name in peers:
         report.ratios[f"exact / {name}"] = ratio(timings["exact"], timings[name])
     report.ratios["approximate / exact"] = ratio(timings["approximate"], timings["exact"])

@@ -57,6 +57,13 @@ from measure import Report, arguments
 from principle_sets import SETS as PRINCIPLE_SETS
 from principle_sets import records
 
+MEASURES = (
+    "rm_training/assay_rm_training/methods",
+    "rm_training/assay_rm_training/training",
+    "rm_training/assay_rm_training/calibration",
+    "rm_training/assay_rm_training/generative",
+)
+
 Row = TypeVar("Row")
 PAIR_SETS = {
     "hh": ("hh_helpful_base_test.jsonl.gz", "hh_harmless_base_test.jsonl.gz"),
@@ -332,7 +339,7 @@ def main() -> None:
                 figures = once(stored, make, workspace, name, options.data, base, sizes, options.seed)
                 rows.append(figures)
                 print(line(figures), flush=True)
-    report = Report("reward_models")
+    report = Report("reward_models", measures=MEASURES)
     report.figures = {"settings": {"base": base, "seed": options.seed, **asdict(sizes)}, "rows": rows}
     report.ratios = {f"{r['kind']} {r['data']}: accuracy / baseline": r["accuracy"] / r["baseline"] for r in rows}
     report.finish(options)

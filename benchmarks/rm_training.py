@@ -21,6 +21,13 @@ from typing import Any
 from hh_pairs import hh_pairs
 from measure import ChildResult, Report, Spread, arguments, interleaved, ratio, run_child, versions
 
+MEASURES = (
+    "rm_training/assay_rm_training/training",
+    "rm_training/assay_rm_training/methods",
+    "rm_training/assay_rm_training/data",
+    "platform/assay/models",
+)
+
 HERE = Path(__file__).resolve().parent
 #: Dense bfloat16 TFLOP/s of cards, by a part of their name (the makers' data sheets).
 PEAK_TFLOPS = {"H200": 989, "H100": 989, "A100": 312, "L40S": 362, "L4": 121, "RTX 4090": 165, "A10": 125}
@@ -76,7 +83,7 @@ def run(options: argparse.Namespace, scratch: Path) -> None:
     timings = interleaved(
         {"assay": lambda: contender("assay"), "TRL": lambda: contender("TRL")}, options.rounds or rounds
     )
-    report = Report("rm_training")
+    report = Report("rm_training", measures=MEASURES)
     report.ratios["assay / TRL RewardTrainer"] = ratio(timings["assay"], timings["TRL"])
     report.figures = figures(options, run_settings, results)
     for name, value in report.figures.items():

@@ -27,6 +27,11 @@ from typing import TYPE_CHECKING, Any
 from measure import Report, arguments
 from principle_sets import PROPOSITIONS, records
 
+MEASURES = (
+    "serving/assay_serving/rubrics",
+    "serving/assay_serving/engines",
+)
+
 if TYPE_CHECKING:
     from assay.score import ScoreResult
 
@@ -107,7 +112,7 @@ def report_items(rows: list[dict[str, Any]], results: list[ScoreResult], options
     from assay.score import Score
 
     graded = [(row, score) for row, score in zip(rows, results, strict=True) if isinstance(score, Score)]
-    report = Report("rubric_items")
+    report = Report("rubric_items", measures=MEASURES)
     figures: dict[str, Any] = {}
     columns: list[tuple[list[float], list[float], list[float]]] = []
     for number, name in enumerate(PROPOSITIONS):

@@ -25,6 +25,11 @@ from typing import Any
 from assay.statistics.seeds import seed_interval
 from measure import Report, arguments
 
+MEASURES = (
+    "serving/assay_serving/rubrics",
+    "policy_training/assay_policy_training/training",
+)
+
 PRINCIPLES: dict[str, dict[str, Any]] = {
     "number": {"text": "The response has a number.", "constraints": [{"kind": "contains_number"}]},
     "lowercase": {"text": "The response is in lower case.", "constraints": [{"kind": "all_lowercase"}]},
@@ -52,7 +57,7 @@ def main() -> None:
                     rates[arm][name].append(win_rate(texts, base, name))
                 shown = ", ".join(f"{name} {rates[arm][name][-1]:.3f}" for name in PRINCIPLES)
                 print(f"seed {seed}, named {arm}: wins under {shown}; {words[arm][-1]:.1f} words", flush=True)
-    report = Report("rubric_policies")
+    report = Report("rubric_policies", measures=MEASURES)
     for name in PRINCIPLES:
         [other] = [arm for arm in PRINCIPLES if arm != name]
         gaps = [a - b for a, b in zip(rates[name][name], rates[other][name], strict=True)]

@@ -15,6 +15,12 @@ from typing import Any
 
 from measure import Report, arguments, interleaved, ratio, timed
 
+MEASURES = (
+    "serving/assay_serving/rubrics",
+    "serving/assay_serving/engines",
+    "platform/assay/models",
+)
+
 ITEMS, RESPONSES = 16, 8
 PROMPT = (
     "You advise a museum of technology. A visitor asks how metals were worked before the industrial revolution, what "
@@ -86,7 +92,7 @@ def main() -> None:
     assert apart < 1e-3, f"the two ways differ by {apart}"
     tokens, computed = packed.last_tokens, packed.last_computed
     rates = {name: [RESPONSES / each for each in of] for name, of in seconds.items()}
-    report = Report("rubric_scoring")
+    report = Report("rubric_scoring", measures=MEASURES)
     report.ratios["shared / plain"] = ratio(rates["shared"], rates["plain"])
     report.figures |= {
         "layers": len(packed.model.model.layers),

@@ -27,6 +27,11 @@ from assay_serving.model_config import ModelConfig
 from hh_pairs import hh_pairs
 from measure import Report, Spread, arguments, interleaved, peak_rss_mb, ratio, versions
 
+MEASURES = (
+    "serving/assay_serving/engines",
+    "platform/assay/models",
+)
+
 HERE = Path(__file__).resolve().parent
 WORK = {"single": 1, "groups of 8": 8, "groups of 16": 16}
 PLAIN_BATCH = 8
@@ -107,7 +112,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     rounds = options.rounds or 3
     scorer = TransformersScorer.load(ModelConfig(str(folder), device="auto", max_length=LENGTH))
     stock = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).to(scorer.model.device)
-    report = Report("scoring")
+    report = Report("scoring", measures=MEASURES)
     report.figures = {
         "scores_a_round": number,
         "rounds": rounds,

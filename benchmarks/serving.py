@@ -33,6 +33,13 @@ from measure import Report, Spread, arguments, interleaved, ratio, versions
 from scoring import save_model
 from servers import assay_server, plain_server, scripted_server, vllm_server
 
+MEASURES = (
+    "serving/assay_serving/server",
+    "serving/assay_serving/engine_process",
+    "serving/assay_serving/engines",
+    "platform/assay/models",
+)
+
 GROUP = 16
 CLIENTS = (1, 64, 256)
 PEERS_AT = 64
@@ -61,7 +68,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
 
     torch.set_num_threads(options.threads)
     save_model(options.base or ("tiny" if options.quick else "smollm2"), folder)
-    report = Report("serving")
+    report = Report("serving", measures=MEASURES)
     report.figures = {"dtype": "float32", "threads": options.threads, "workers": options.workers}
     report.figures["versions"] = versions("torch", "transformers", "fastapi", "uvicorn")
     scorer = TransformersScorer.load(ModelConfig(str(folder), max_length=LENGTH))

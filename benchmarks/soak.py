@@ -33,6 +33,11 @@ from measure import Report, arguments
 from scripted_engine import BREAK, FAIL, SLOW, reward_of
 from servers import scripted_server
 
+MEASURES = (
+    "serving/assay_serving/server",
+    "serving/assay_serving/engine_process",
+)
+
 KEY = "soak-key"
 MAX_BODY = 200_000
 GROWTH_SHARE, GROWTH_MB = 0.05, 12.0  #: of a process's memory that is allocator and caches filling, not a leak
@@ -461,7 +466,7 @@ def finish(tally: Tally, options: argparse.Namespace) -> None:
             tally.blame(f"process {pid} grew from {early:.0f} to {late:.0f} MB")
     if not (tally.scores and tally.kills and tally.cached):
         tally.blame(f"{tally.scores} scores, {tally.cached} cached, {tally.kills} engines killed: this shows nothing")
-    report = Report("soak")
+    report = Report("soak", measures=MEASURES)
     report.figures = {
         "clients": options.clients,
         "seconds": options.seconds,

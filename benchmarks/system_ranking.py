@@ -31,6 +31,11 @@ from assay_rm_training.methods.probe import fit_head
 from measure import Report, arguments
 from system_outputs import Embeddings, Floats, Output, SystemData, load, texts_in_order
 
+MEASURES = (
+    "rm_training/assay_rm_training/benchmarks/declared",
+    "rm_training/assay_rm_training/methods/probe.py",
+)
+
 WORD = re.compile(r"[^\W_]+")
 REFUSAL = re.compile(r"\b(?:sorry|cannot|can't|unable|as an ai|language model|apologi)")
 TRAINED_SYSTEMS, TRAINED_PROMPTS, TARGET = 18, 0.8, 0.78
@@ -406,7 +411,7 @@ def reported(data: SystemData, cells: Sequence[dict[str, Any]], arms: Sequence[A
     print(f"every constant answer in the lowest tenth: {'yes' if figures['constants_lowest'] else 'no'}")
     peers = [name for name in ("surface", EMBEDDING.name) if name in figures]
     ratios: dict[str, Any] = {f"rho over {name}'s": main_arm["rho"] / figures[name]["rho"] for name in peers}
-    return Report("system_ranking", ratios, figures)
+    return Report("system_ranking", ratios, figures, measures=MEASURES)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ import numpy as np
 
 from measure import Report, Spread, arguments, interleaved, ratio, run_child
 
+MEASURES = ("rm_training/assay_rm_training/data",)
+
 NAME = "token_shards"
 
 
@@ -86,7 +88,7 @@ def main() -> None:
     parser = arguments("Memory of encoded pairs, mapped and as lists.")
     parser.add_argument("--pairs", default="20000,200000", help="sizes")
     options = parser.parse_args()
-    report = Report(NAME)
+    report = Report(NAME, measures=MEASURES)
     sizes = [2000] if options.quick else [int(size) for size in options.pairs.split(",")]
     for size in sizes:
         with tempfile.TemporaryDirectory() as name:

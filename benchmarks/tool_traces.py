@@ -36,6 +36,11 @@ from assay_rm_training.methods.probe import fit_head
 from assay_serving.tools.tool import ToolTurn
 from measure import Report, arguments
 
+MEASURES = (
+    "rm_training/assay_rm_training/generative",
+    "rm_training/assay_rm_training/methods/probe.py",
+)
+
 Floats = npt.NDArray[np.float64]
 ARMS = ("without", "call", "with")
 L2 = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003)
@@ -79,7 +84,7 @@ def main() -> None:
     if not options.report:
         compute(pairs, known, options.cells, options.layers)
     ready = [known[pair.name] for pair in pairs if pair.name in known]
-    report = Report("tool_traces")
+    report = Report("tool_traces", measures=MEASURES)
     measured = measure(ready, options.seeds)
     print(f"{len(ready)} of {len(pairs)} pairs, {options.seeds} draws")
     for name, (mean, low, high) in measured.items():

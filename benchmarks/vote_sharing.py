@@ -19,6 +19,11 @@ from typing import Any
 from hh_pairs import hh_pairs
 from measure import Report, Spread, arguments, interleaved, ratio
 
+MEASURES = (
+    "serving/assay_serving/generative",
+    "platform/assay/models",
+)
+
 TOLERANCE = 1e-3
 REASON = "Response {} answers what was asked, and says why; the other one leaves the question open, number {}."
 
@@ -90,7 +95,7 @@ def main() -> None:
     )
     if apart > TOLERANCE:
         sys.exit(f"log-probs differ by {apart:.3g}: the comparison means nothing")
-    report = Report("vote_sharing")
+    report = Report("vote_sharing", measures=MEASURES)
     report.ratios = {
         f"{part}: at once / alone": ratio(rates[f"{part}, at once"], rates[f"{part}, alone"])
         for part in ("log-probs", "answers")

@@ -26,6 +26,13 @@ from assay_pipelines.annotation.queues import create_queue
 from measure import Report, Spread, arguments, machine
 from servers import free_port, server
 
+MEASURES = (
+    "web/frontend/src",
+    "web/frontend/vite.config.ts",
+    "web/assay_web/annotate",
+    "web/assay_web/server",
+)
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
@@ -128,7 +135,7 @@ def main() -> None:
     binary = shutil.which("chromium") or shutil.which("google-chrome")
     if binary is None:
         sys.exit("no Chromium binary (apt-get install chromium)")
-    report = Report("web_first_item", machine=machine())
+    report = Report("web_first_item", measures=MEASURES, machine=machine())
     with tempfile.TemporaryDirectory() as scratch:
         workspace = make_queue(Path(scratch) / "workspace")
         port = free_port()
