@@ -190,6 +190,11 @@ def test_every_form_is_made_of_its_command(client: TestClient) -> None:
             ]
     ranges = {field["name"]: (field["least"], field["most"]) for field in form_of(client, "clean")["fields"]}
     assert ranges["max_characters"] == (0, None)
+    command = {"kind": "score", "settings": {"file": "uploads/rows.jsonl", "model": "tiny", "save": True}}
+    estimate = client.post("/api/jobs/estimate", json=command).json()
+    assert estimate["command"] == "assay score uploads/rows.jsonl --model tiny --save"
+    suggested = {field["name"]: field["suggestions"] for field in form_of(client, "score")["fields"]}
+    assert suggested["kind"] == ["scalar", "principle", "generative"]
     choices = {field["name"]: field["choices"] for field in form_of(client, "decontaminate")["fields"]}
     assert (choices["unit"], choices["action"]) == (["word", "character"], ["discard", "report"])
 

@@ -170,7 +170,7 @@ def _field(name: str, parameter: Any, declared: SettingField | None) -> FormFiel
     return FormField(
         name=name,
         type=type_,
-        help=" ".join((getattr(parameter, "help", None) or "").split()),
+        help=" ".join((getattr(parameter, "help", None) or "").replace("`", "").split()),
         default=list(default) if isinstance(default, tuple) else default,
         required=bool(parameter.required),
         choices=choices or alternatives,

@@ -41,6 +41,7 @@ DECONTAMINATE = JobKind(
     ("benchmark", "action", "ngram", "unit", "responses", "encoder"),
     figures=decontaminate_figures,
 )
+BENCHMARK = JobKind("Register a benchmark", ("data", "benchmarks", "add"), "data", "store", ("name", "path", "field"))
 SNAPSHOT = JobKind(
     *("Training set", ("data", "snapshot"), "data", "store", ("name", "holdout", "pool", "source", "category")),
     figures=snapshot_figures,
@@ -87,6 +88,7 @@ CALIBRATE = JobKind(
     *("Calibrate", ("calibrate",), "rewards", "compute", ("model", "data", "method")),
     figures=evaluation_figures,
 )
+SCORE = JobKind("Score responses", ("score",), "rewards", "compute", ("file", "model", "save"))
 POLICY = JobKind(
     "Train a policy",
     ("rl",),

@@ -10,6 +10,7 @@ export function titleOf(kind: string, title: string): string {
     dedup: t("Deduplicate"),
     near_duplicates: t("Near-duplicates"),
     embed: t("Embed"),
+    benchmark: t("Register a benchmark"),
     decontaminate: t("Decontaminate"),
     verify: t("Verify"),
     consistency: t("Consistency with reward models"),
@@ -20,6 +21,7 @@ export function titleOf(kind: string, title: string): string {
     train: t("Train a model"),
     evaluate: t("Evaluate"),
     calibrate: t("Calibrate"),
+    score: t("Score responses"),
     policy: t("Train a policy"),
     loop: t("Online loop"),
   };
@@ -33,12 +35,14 @@ export function explain(kind: string, summary: string): string {
     dedup: t("Keeps one of each pair that differs only in case or white space; sets contradicting labels aside."),
     near_duplicates: t("Clusters what shares most of its word shingles."),
     embed: t("Makes the vectors by which similar comparisons are found."),
+    benchmark: t("Keeps the prompts of a benchmark, so that training data can be checked against them."),
     decontaminate: t("Checks every prompt against the registered benchmarks by shared n-grams, with the text in common as evidence."),
     verify: t("Decides, as gold, pairs whose prompt carries constraints that can be checked."),
     consistency: t("Keeps the sources' labels that every reward model agrees with, as silver; flips or discards the others. Asks nobody."),
     judge: t("Puts comparisons to judges and keeps their answers, for Quality, Errors and Conflicts. Decides nothing."),
     stage1: t("Labels a seed, then trains, looks at the errors on gold and labels around them, iteration by iteration."),
     stage2: t("Keeps what a gold model and either the best model or judges agree with; discards or recycles the rest."),
+    score: t("Scores the responses of an uploaded file; with saving, for Length and Disagreements."),
     snapshot: t("Fixes labelled comparisons under a name, for training."),
   };
   return texts[kind] ?? summary;

@@ -1,9 +1,9 @@
-import { Anchor, Badge, Code, Group, Stack, Table, Text, Title } from "@mantine/core";
+import { Anchor, Badge, Group, Stack, Table, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { Trans } from "react-i18next";
 import { Link, useSearchParams } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
+import { StartHere } from "../../../components/StartHere";
 import { Empty } from "../../../components/States";
 import { Wide } from "../../../components/Wide";
 import { count } from "../../../format/count";
@@ -24,10 +24,8 @@ export function LedgerPage() {
         if (benchmarks.length === 0)
           return (
             <Empty title={t("No benchmark is registered")}>
-              <Trans
-                i18nKey="<code>assay data benchmarks add NAME FILE</code>, then check under Stages."
-                components={{ code: <Code /> }}
-              />
+              {t("Upload its file and register it; then decontaminate checks the data against it.")}
+              <StartHere actions={[["/jobs/new/benchmark", t("Register a benchmark")], ["/data/import", t("Upload a file")]]} />
             </Empty>
           );
         const checks = benchmarks.flatMap((one) => one.checks.map((check) => ({ ...check, benchmark: one.benchmark })));

@@ -1,4 +1,4 @@
-import { Anchor, Code, Select, Stack, Text } from "@mantine/core";
+import { Anchor, Select, Stack, Text } from "@mantine/core";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { Trans } from "react-i18next";
 import { Link, useSearchParams } from "react-router";
@@ -44,10 +44,8 @@ export function DuplicatesPage() {
               <Clusters key={chosen.run_id} search={chosen} />
             ) : (
               <Empty title={t("No two are that similar")}>
-                <Trans
-                  i18nKey="A lower similarity, or prompts alone, may find some: <a>Stages</a>, or <code>assay data near-dup --threshold 0.5 --over prompt</code>"
-                  components={{ a: <Anchor component={Link} to="/curate/stages" size="sm" />, code: <Code /> }}
-                />
+                {t("A lower similarity, or prompts alone, may find some.")}
+                <StartHere actions={[["/jobs/new/near_duplicates?threshold=0.5&over=prompt", t("Look at prompts, from 0.5")]]} />
               </Empty>
             )}
           </Stack>

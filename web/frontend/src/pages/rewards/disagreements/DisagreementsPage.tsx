@@ -1,4 +1,4 @@
-import { Button, Code, Group, Pagination, Select, SimpleGrid, Stack, Text } from "@mantine/core";
+import { Button, Group, Pagination, Select, SimpleGrid, Stack, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { useSearchParams } from "react-router";
@@ -6,6 +6,7 @@ import { useSearchParams } from "react-router";
 import { api, body, type Schemas } from "../../../api/client";
 import { poolChoices } from "../../../components/PoolBadge";
 import { useAllows } from "../../../api/session";
+import { StartHere } from "../../../components/StartHere";
 import { Empty, Failure, Waiting } from "../../../components/States";
 import { t } from "../../../i18n";
 import { useKept } from "../playground/draft";
@@ -26,9 +27,8 @@ export function DisagreementsPage() {
   if (raters.length < 2)
     return (
       <Empty title={t("Two models are needed that rated the same pairs")}>
-        {t("Score the responses of a file with each, and keep the scores:")}
-        <br />
-        <Code>assay score responses.jsonl --model NAME --save</Code>
+        {t("Score the responses of a file with each, and keep the scores.")}
+        <StartHere actions={[["/jobs/new/score?save=true", t("Score responses")], ["/data/import", t("Upload a file")]]} />
       </Empty>
     );
   const raterOf = (reference: string | null | undefined, among: Rater[]) => among.find((rater) => rater.reference === reference);

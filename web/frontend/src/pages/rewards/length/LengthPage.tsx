@@ -4,6 +4,7 @@ import { Trans } from "react-i18next";
 import { useSearchParams } from "react-router";
 
 import { api, body, type Schemas } from "../../../api/client";
+import { StartHere } from "../../../components/StartHere";
 import { Empty, Failure, Waiting } from "../../../components/States";
 import { Wide } from "../../../components/Wide";
 import { count } from "../../../format/count";
@@ -40,7 +41,8 @@ export function LengthPage() {
   if (model === undefined)
     return (
       <Empty title={t("The store holds no scores")}>
-        <Code>assay score responses.jsonl --model NAME --save</Code>
+        {t("Score the responses of a file, and keep the scores.")}
+        <StartHere actions={[["/jobs/new/score?save=true", t("Score responses")], ["/data/import", t("Upload a file")]]} />
       </Empty>
     );
   return (
