@@ -1,5 +1,7 @@
-"""Which device and number format to use, decided in one place and recorded with every run."""
+"""Which device and number format to use, decided in one place and recorded with every run; passages between a device
+and the host, of which each one that waits stops a GPU until all it was given to do is done."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from assay.errors import BadInputError
@@ -71,3 +73,26 @@ def unused_memory(device: "torch.device") -> int | None:
         return None
     kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return torch.cuda.mem_get_info(device)[0] + kept
+
+
+def to_device(values: "torch.Tensor", device: "torch.device") -> "torch.Tensor":
+    """`values` of the host on `device`, without waiting for what the device still has to do."""
+    if device.type == "cuda" and values.device.type == "cpu":
+        values = values.pin_memory()  # memory that may be read later: only from there is a copy asynchronous
+    return values.to(device, non_blocking=device.type not in ("cpu", "mps"))
+
+
+def read_values(tensors: Sequence["torch.Tensor"]) -> list[list[float]]:
+    """The values of each tensor, flattened, read in one passage; float64 holds all that are read so."""
+    import torch
+
+    values: list[list[float]] = [[] for _ in tensors]
+    for device in {tensor.device for tensor in tensors}:
+        numbers = [number for number, tensor in enumerate(tensors) if tensor.device == device]
+        exact = torch.float32 if device.type == "mps" else torch.float64
+        flat = torch.cat([tensors[number].detach().reshape(-1).to(exact) for number in numbers]).tolist()
+        start = 0
+        for number in numbers:
+            values[number] = flat[start : start + tensors[number].numel()]
+            start += tensors[number].numel()
+    return values

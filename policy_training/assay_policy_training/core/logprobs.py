@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from assay.errors import BadInputError
 from assay.models.attention.packing import TokenGroup, backbone, can_pack, forward, takes_positions, unwrapped
+from assay.models.devices import to_device
 from assay.models.heads import position_ids
 from assay.models.vision import without_image_places
 from assay_policy_training.core.sampling import prune
@@ -63,15 +64,17 @@ def score_tokens(
     images: ImageInputs | None = None,
     chunk_tokens: int = CHUNK_TOKENS,
 ) -> TokenScores:
-    """Score `tokens` [B,T] (right-padded by `mask`) after contexts [B,S] (left-padded). Differentiable.
+    """Score `tokens` [B,T] (right-padded by `mask`) after contexts [B,S] (left-padded), on the model's device.
+    Differentiable. All four are best given on the host, where they are read.
 
     Every context has at least one token, and `mask` is on from the left of each row. `extras`: of `SUPPLIED`;
     `teacher` is what `teacher_kl` is measured against, a frozen model of the same vocabulary that reads no images.
     `images`: of rows that have some, in their contexts.
     """
     head = vocabulary_head(model)
+    context_ids, context_mask, tokens, mask = (part.cpu() for part in (context_ids, context_mask, tokens, mask))
     states = response_states(model, context_ids, context_mask, tokens, mask, images=images)
-    targets = tokens[mask]
+    targets = to_device(tokens[mask], states.device)
     teacher_logits_of = _teacher_logits(
         teacher if "teacher_kl" in extras else None, context_ids, context_mask, tokens, mask, chunk_tokens
     )
@@ -84,13 +87,13 @@ def score_tokens(
             chunk_scores.append(checkpoint(_head_scores, *arguments, use_reentrant=False))
         else:
             chunk_scores.append(_head_scores(*arguments))
+    mask = to_device(mask, states.device)
     spread = {
         name: _spread([part[name] for part in chunk_scores], mask) for name in (chunk_scores[0] if chunk_scores else ())
     }
     if "hidden" in extras:
         hidden = torch.zeros((*mask.shape, states.shape[-1]), device=mask.device)
-        hidden[mask] = states.detach().float()
-        spread["hidden"] = hidden
+        spread["hidden"] = hidden.masked_scatter(mask[..., None], states.detach().float())
     empty = torch.zeros(mask.shape, device=mask.device)
     return TokenScores(spread.pop("logp", empty), spread.pop("entropy", empty), spread)
 
@@ -104,15 +107,16 @@ def response_states(
     *,
     images: ImageInputs | None = None,
 ) -> Tensor:
-    """Hidden states [tokens that count, d], in row order, from which each token is predicted."""
+    """Hidden states [tokens that count, d], in row order, from which each token is predicted; ids and masks of the
+    host."""
     longest = int((context_mask.sum(1) + mask.sum(1)).max())
     if images is not None or not can_pack(model, longest):
         return padded_states(model, context_ids, context_mask, tokens, mask, images=images)
     rows: dict[bytes, list[int]] = {}
     contexts, responses = [], []
     for number in range(len(tokens)):
-        contexts.append(context_ids[number][context_mask[number]].to("cpu", torch.int32).numpy())
-        responses.append(tokens[number][mask[number]].to("cpu", torch.int32).numpy())
+        contexts.append(context_ids[number][context_mask[number]].to(torch.int32).numpy())
+        responses.append(tokens[number][mask[number]].to(torch.int32).numpy())
         if len(responses[-1]):
             rows.setdefault(contexts[-1].tobytes(), []).append(number)
     if not rows:
@@ -136,8 +140,9 @@ def padded_states(
     """The same by one padded row each. Columns that are padding in every row are not computed."""
     first_column = int((~context_mask).all(0).sum())
     width = int(mask.any(0).sum())
-    ids = torch.cat([context_ids[:, first_column:], tokens[:, :width]], 1)
-    seen = torch.cat([context_mask[:, first_column:], mask[:, :width]], 1)
+    device = unwrapped(model).device
+    ids = to_device(torch.cat([context_ids[:, first_column:], tokens[:, :width]], 1), device)
+    seen = to_device(torch.cat([context_mask[:, first_column:], mask[:, :width]], 1), device)
     network: Any = trunk(model) if images is None else backbone(unwrapped(model))
     options = {} if images is None else dict(images(network, ids))
     if takes_positions(network) and not hasattr(network, "get_rope_index"):  # those count by the images themselves
@@ -145,7 +150,8 @@ def padded_states(
     hidden = network(input_ids=ids, attention_mask=seen.long(), use_cache=False, **options).last_hidden_state
     start = context_ids.shape[1] - first_column
     # Position start-1+t predicts response token t.
-    states: Tensor = hidden[:, start - 1 : start - 1 + width][mask[:, :width]]
+    rows = to_device(mask[:, :width].flatten().nonzero().squeeze(1), device)
+    states: Tensor = hidden[:, start - 1 : start - 1 + width].flatten(0, 1).index_select(0, rows)
     return states
 
 

@@ -1,6 +1,7 @@
 """Means over tokens and seconds per stage, accumulated during a step.
 
-Leaves out: which numbers a step reports (`training.metrics`).
+What is added stays on its device until all of it is read at once. Leaves out: which numbers a step reports
+(`training.metrics`).
 """
 
 from collections import defaultdict
@@ -8,8 +9,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 
+import torch
 from torch import Tensor
 
+from assay.models.devices import read_values
 from assay_policy_training.core.ratios import kl_estimate
 
 
@@ -17,6 +20,7 @@ class TokenMeans:
     """Means over tokens, gathered over micro-batches."""
 
     def __init__(self) -> None:
+        self._unread: list[tuple[str, bool, Tensor]] = []  #: sum (or largest, where True) and number of tokens
         self._sums: dict[str, float] = defaultdict(float)
         self._tokens: dict[str, int] = defaultdict(int)
         self._largest: dict[str, float] = {}
@@ -24,12 +28,13 @@ class TokenMeans:
 
     def add(self, name: str, values: Tensor, mask: Tensor) -> None:
         """`values` and `mask` of one shape."""
-        self._sums[name] += float(values.detach()[mask].double().sum())
-        self._tokens[name] += int(mask.sum())
+        total = torch.where(mask, values.detach().double(), 0.0).sum()
+        self._unread.append((name, False, torch.stack([total, mask.sum().to(total)])))
 
     def add_largest(self, name: str, values: Tensor, mask: Tensor) -> None:
-        if mask.any():
-            self._largest[name] = max(self._largest.get(name, 0.0), float(values.detach()[mask].abs().max()))
+        """The largest absolute value; nothing where no token is in the mask."""
+        largest = torch.where(mask, values.detach().double().abs(), 0.0).amax()
+        self._unread.append((name, True, torch.stack([largest, mask.sum().to(largest)])))
 
     def add_number(self, name: str, value: float) -> None:
         """A number of a whole minibatch; their plain mean is reported."""
@@ -40,12 +45,24 @@ class TokenMeans:
         for kind in ("k1", "k3"):
             self.add(f"kl_{kind}", kl_estimate(kind, logp.detach(), logp_ref), mask)
 
+    def read(self) -> "TokenMeans":
+        """Itself, with the values of all that was added: what another process can be given."""
+        pairs = read_values([pair for _, _, pair in self._unread])
+        for (name, is_largest, _), (value, tokens) in zip(self._unread, pairs, strict=True):
+            if not is_largest:
+                self._sums[name] += value
+                self._tokens[name] += int(tokens)
+            elif tokens:
+                self._largest[name] = max(self._largest.get(name, 0.0), value)
+        self._unread = []
+        return self
+
     @classmethod
     def joined(cls, parts: "Sequence[TokenMeans]") -> "TokenMeans":
         """Those of several processes, each of which saw other tokens and the same minibatches."""
         total_means = cls()
         for part in parts:
-            for name, total in part._sums.items():
+            for name, total in part.read()._sums.items():
                 total_means._sums[name] += total
                 total_means._tokens[name] += part._tokens[name]
             for name, value in part._largest.items():
@@ -54,7 +71,7 @@ class TokenMeans:
         return total_means
 
     def to_dict(self) -> dict[str, float]:
-        means = {name: total / self._tokens[name] for name, total in self._sums.items() if self._tokens[name]}
+        means = {name: total / self._tokens[name] for name, total in self.read()._sums.items() if self._tokens[name]}
         numbers = {name: sum(values) / len(values) for name, values in self._numbers.items()}
         return {**means, **numbers, **self._largest}
 

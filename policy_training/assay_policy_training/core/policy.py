@@ -190,15 +190,13 @@ class Policy:
         prune_log_ratio: float | None = None,
         extras: Set[str] = frozenset(),
     ) -> TokenScores:
-        on = self.device
-
         def computed() -> tuple[Tensor, Tensor, Mapping[str, Tensor]]:
             scores = score_tokens(
                 model,
-                batch.train_input_ids.to(on),
-                batch.train_mask.to(on),
-                batch.tokens.to(on),
-                batch.present.to(on),
+                batch.train_input_ids,
+                batch.train_mask,
+                batch.tokens,
+                batch.present,
                 temperature=temperature,
                 prune_log_ratio=prune_log_ratio,
                 extras=extras,

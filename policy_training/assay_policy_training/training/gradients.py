@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from assay.models.attention.packing import can_pack
+from assay.models.devices import read_values, to_device
 from assay_policy_training.core.aggregation import count
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.logprobs import SUPPLIED, TokenScores
@@ -41,6 +42,7 @@ class Gradients:
         `first`: theta is still old.
         """
         recipe, parallel, total = self.recipe, self.policy.parallel, 0.0
+        losses: list[Tensor] = []
         counts = count(batch.loss_mask[rows])
         own_masks = [extra.own_mask(batch) if hasattr(extra, "own_mask") else None for extra in recipe.losses]
         masks = [(own_mask, counts if own_mask is None else count(own_mask[rows])) for own_mask in own_masks]
@@ -59,30 +61,32 @@ class Gradients:
             else:
                 matrix, reports = cast(PolicyObjective, recipe.objective).loss(scores.logp, context)
                 loss = recipe.aggregator(self._weighted(matrix, scores.logp, context), context.loss_mask, counts)
-                total += float(loss.detach())
+                losses.append(loss.detach())
                 for name, values in reports.items():
                     means.add(name, values, context.loss_mask)
             for extra, (own_mask, term_counts) in zip(recipe.losses, masks, strict=True):
-                mask = context.loss_mask if own_mask is None else own_mask[micro].to(context.loss_mask.device)
+                mask = context.loss_mask if own_mask is None else to_device(own_mask[micro], context.loss_mask.device)
                 term = extra.coefficient * recipe.aggregator(extra.loss(scores.logp, context), mask, term_counts)
-                total += float(term.detach())
+                losses.append(term.detach())
                 loss = loss + term
             parallel.backward(loss)
             self._measure(means, scores, context, first=first)
         parallel.reduce(list(self.policy.trainable().values()))
-        return total
+        return total + sum(value for (value,) in read_values(losses))
 
     def _row_coefficients(
         self, batch: RolloutBatch, rows: Tensor, sampling: Sampling, means: TokenMeans
     ) -> tuple[Tensor, float]:
         """dL/ds of each row [B] (0 outside the minibatch), and L (0 but in the first process)."""
         objective = cast(GroupObjective, self.recipe.objective)
-        row_scores = torch.zeros(len(batch), dtype=torch.float64)
+        row_scores, parts = torch.zeros(len(batch), dtype=torch.float64), list[tuple[Tensor, Tensor]]()
         with torch.no_grad():
             for micro_batch in self.micro_batches(batch, rows):
                 scores, context = self._forward(batch.select(micro_batch.rows), sampling)
                 if micro_batch.counts:
-                    row_scores[micro_batch.rows] = objective.row_scores(scores.logp, context).double().cpu()
+                    parts.append((micro_batch.rows, objective.row_scores(scores.logp, context).double()))
+        if parts:
+            row_scores[torch.cat([own for own, _ in parts])] = torch.cat([values for _, values in parts]).cpu()
         row_scores = torch.stack(self.policy.parallel.gather(row_scores)).sum(0)
         leaf = row_scores[rows].requires_grad_()
         loss, reports = objective.batch_loss(leaf, batch.select(rows))
@@ -97,7 +101,7 @@ class Gradients:
         """[b,T] token losses times the correction's weight and every token weight."""
         weights = [plugin.weight(logp.detach(), context) for plugin in self.recipe.token_weights]
         if context.rows is not None and context.rows.is_weight is not None:
-            weights.append(context.rows.is_weight.to(matrix.device))
+            weights.append(to_device(context.rows.is_weight, matrix.device))
         for weight in weights:
             if weight is not None:
                 matrix = matrix * weight
@@ -116,7 +120,7 @@ class Gradients:
         if first:  # theta is still old: statistics of the policy that generated the rollouts
             generated = context.mask
             if context.rows is not None:
-                generated = generated & context.rows.of_source(POLICY).to(generated.device)[:, None]
+                generated = generated & to_device(context.rows.of_source(POLICY), generated.device)[:, None]
             means.add("entropy", scores.entropy, generated)
             means.add_largest("sampler_gap_max", scores.logp - context.logp_mu, generated & _newest(context))
             if context.logp_ref is not None:
@@ -136,17 +140,17 @@ def context_of(part: RolloutBatch, scores: TokenScores) -> UpdateContext:
     device = scores.logp.device
 
     def on_device(values: Tensor | None) -> Tensor | None:
-        return None if values is None else values.to(device)
+        return None if values is None else to_device(values, device)
 
-    loss_mask = part.loss_mask.to(device)
+    loss_mask = to_device(part.loss_mask, device)
     if (outside := scores.extras.get("outside")) is not None:
         loss_mask = loss_mask & (outside == 0)
     return UpdateContext(
-        adv=part.estimated_adv.to(device),
-        mask=part.mask.to(device),
+        adv=to_device(part.estimated_adv, device),
+        mask=to_device(part.mask, device),
         loss_mask=loss_mask,
-        logp_old=scores.logp.detach() if part.logp_old is None else part.logp_old.to(device),
-        logp_mu=part.logp_mu.to(device),
+        logp_old=scores.logp.detach() if part.logp_old is None else to_device(part.logp_old, device),
+        logp_mu=to_device(part.logp_mu, device),
         logp_ref=on_device(part.logp_ref),
         entropy=scores.entropy,
         extras=_detached(scores.extras),
@@ -159,7 +163,7 @@ def _newest(context: UpdateContext) -> Tensor:
     if context.rows is None:
         return context.mask
     rows = context.rows
-    return context.mask & (rows.token_version == rows.version[:, None]).to(context.mask.device)
+    return context.mask & to_device(rows.token_version == rows.version[:, None], context.mask.device)
 
 
 def _detached(extras: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -268,8 +268,9 @@ class PolicyLoop:
             if self.policy.has_reference:
                 columns["logp_ref"] = self.policy.reference_logp(part, **options)
             if micro_batch.counts:
-                scored.append((micro_batch.rows, {name: values.cpu() for name, values in columns.items()}))
-        parts = [part for process in self.policy.parallel.gather(scored) for part in process]
+                large = {name: values.cpu() for name, values in columns.items() if values.dim() > 2}
+                scored.append((micro_batch.rows, {**columns, **large}))
+        parts = [part for process in self.policy.parallel.gather(_on_host(scored)) for part in process]
         order = torch.argsort(torch.cat([rows for rows, _ in parts]))
         joined = {name: torch.cat([columns[name] for _, columns in parts])[order] for name in parts[0][1]}
         fields: dict[str, Tensor] = {}
@@ -328,7 +329,7 @@ class PolicyLoop:
                     self.optimiser.step()
                     self.updates += 1
                 self.optimiser.zero_grad(set_to_none=True)
-        means = TokenMeans.joined(parallel.gather(means))
+        means = TokenMeans.joined(parallel.gather(means.read()))
         losses = [sum(parts) for parts in zip(*parallel.gather(losses), strict=True)]
         return {
             "loss": sum(losses) / len(losses),
@@ -461,6 +462,19 @@ class PolicyLoop:
             self.choice.note(row, self.recipe.stop)
         self.collector.generator.published = None
         return step
+
+
+def _on_host(scored: Sequence[tuple[Tensor, dict[str, Tensor]]]) -> list[tuple[Tensor, dict[str, Tensor]]]:
+    """The same, all columns [b,T] read at once."""
+    names = [name for name, values in scored[0][1].items() if values.dim() == 2] if scored else []
+    if not names:
+        return list(scored)
+    read = torch.cat([torch.stack([columns[name] for name in names]) for _, columns in scored], 1).cpu()
+    parts = read.split([len(rows) for rows, _ in scored], 1)
+    return [
+        (rows, {**columns, **dict(zip(names, part.unbind(), strict=True))})
+        for (rows, columns), part in zip(scored, parts, strict=True)
+    ]
 
 
 def _call(callbacks: Sequence[Callback], row: Mapping[str, Any]) -> None:

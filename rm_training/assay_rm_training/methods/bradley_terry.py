@@ -13,6 +13,7 @@ import torch
 from assay.data.pairs import open_pairs
 from assay.domain import PreferencePair
 from assay.errors import BadInputError
+from assay.models.devices import to_device
 from assay.models.spec import Kind
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
@@ -51,9 +52,9 @@ class PairTask(GroupTask[EncodedPair]):
         groups = [item.group for item in items]
         hidden = self._forward(trainable, groups)
         chosen, rejected = rewards_of(trainable, hidden).view(-1, 2).unbind(1)
-        margin = torch.tensor([item.margin for item in items], dtype=torch.float32, device=device)
+        margin = to_device(torch.tensor([item.margin for item in items], dtype=torch.float32), device)
         d = (chosen - rejected).detach()
-        ties = torch.tensor([item.tie for item in items], device=device)
+        ties = to_device(torch.tensor([item.tie for item in items]), device)
         figures = {"accuracy": torch.where(ties, 0.5, (d > 0).float()).sum(), "margin": d.sum()}
         target = tie_parameter = None
         if self.objective.learns_from_ties:
@@ -61,7 +62,7 @@ class PairTask(GroupTask[EncodedPair]):
             tie_parameter = auxiliary_module(trainable, TIE).value
             figures["tie_parameter"] = tie_parameter.detach() * len(items)
         elif self.objective.soft_labels:
-            target = torch.tensor([item.preference for item in items], dtype=torch.float32, device=device)
+            target = to_device(torch.tensor([item.preference for item in items], dtype=torch.float32), device)
         loss = self.objective(chosen, rejected, margin, target=target, tie_parameter=tie_parameter)
         return BatchLoss(
             loss.per_pair,

@@ -19,7 +19,7 @@ from assay.errors import BadInputError
 from assay.models.attention.packing import can_pack, forward
 from assay.models.chat.principle_renderer import QUESTION, PrincipleRenderer
 from assay.models.chat.renderer import Renderer
-from assay.models.devices import pick_dtype
+from assay.models.devices import pick_dtype, to_device
 from assay.models.heads import answer_logits
 from assay.models.loading import has_reward_head, load_causal_lm, load_tokenizer
 from assay.models.spec import Kind
@@ -58,9 +58,9 @@ class PrincipleTask:
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._dtype == torch.bfloat16):
             passed = forward(trainable.model, [item.group for item in items])
         logits = answer_logits(trainable.model, passed.last())  # [questions, V]
-        labels = torch.tensor([label for item in items for label in item.labels], device=device)
-        owners = torch.tensor([n for n, item in enumerate(items) for _ in item.labels], device=device)
-        shares = torch.tensor([w / sum(item.weights) for item in items for w in item.weights], device=device)
+        labels = to_device(torch.tensor([label for item in items for label in item.labels]), device)
+        owners = to_device(torch.tensor([n for n, item in enumerate(items) for _ in item.labels]), device)
+        shares = to_device(torch.tensor([w / sum(item.weights) for item in items for w in item.weights]), device)
 
         def over_items(values: torch.Tensor) -> torch.Tensor:  # [questions] to the weighted mean of each item [n]
             return torch.zeros(len(items), device=device).index_add(0, owners, values * shares)

@@ -15,6 +15,7 @@ import torch
 from assay import ids
 from assay.errors import BadInputError
 from assay.models.attention.packing import PackedHidden, TokenGroup
+from assay.models.devices import to_device
 from assay.models.heads import token_losses
 from assay.system.atomic_files import replacing
 from assay_rm_training.data.encoded_dataset import EncodedDataset, micro_batches
@@ -59,7 +60,7 @@ def response_log_probs(
             targets.append(sequence[start:])
             lengths.append(len(sequence) - start)
     states = hidden.at(places)
-    losses, _ = token_losses(head, states, torch.from_numpy(np.concatenate(targets)).long().to(states.device))
+    losses, _ = token_losses(head, states, to_device(torch.from_numpy(np.concatenate(targets)).long(), states.device))
     return -torch.stack([part.sum() for part in torch.split(losses, lengths)]).view(len(items), -1)
 
 

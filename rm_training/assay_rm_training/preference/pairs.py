@@ -16,6 +16,7 @@ from annotated_types import Ge, Lt
 
 from assay.data.pairs import open_pairs
 from assay.domain import PreferencePair
+from assay.models.devices import to_device
 from assay.workspace import Workspace
 from assay_policy_training.core.logprobs import vocabulary_head
 from assay_policy_training.core.ratios import dpo_loss, ipo_loss
@@ -46,9 +47,9 @@ class PairPolicyTask(GroupTask[EncodedPair]):
         device = trainable.model.device
         with self._forward.autocast(trainable):
             sums = response_log_probs(hidden, items, vocabulary_head(trainable.model))
-        lengths = torch.tensor([response_lengths(item) for item in items], device=device)
+        lengths = to_device(torch.tensor([response_lengths(item) for item in items]), device)
         references = [item.reference for item in items]
-        reference = torch.tensor(references, dtype=torch.float32, device=device) if references[0] else None
+        reference = to_device(torch.tensor(references, dtype=torch.float32), device) if references[0] else None
         measured = LogProbs(sums, lengths, reference)
         chosen, rejected = self._method.rewards(measured).detach().unbind(1)
         return BatchLoss(

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 
+from assay.models.devices import to_device
 from assay.models.parallelism.strategy import SingleProcess, split_by_cost
 from assay_rm_training.data.encoded_dataset import micro_batches
 from assay_rm_training.methods.task import BatchLoss, TrainingTask
@@ -64,17 +65,19 @@ def batch_term(
     if not isinstance(task, SupportsBatchTerm):
         return None
     device = trainable.model.device
-    own_outputs: dict[int, torch.Tensor] = {}
+    computed, outputs = list[int](), list[torch.Tensor]()
     with torch.no_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         for numbers, _, part in forward_passes(trainable, task, items, config, parallel, clock):
             assert part.outputs is not None  # of a task with a batch term
-            own_outputs.update(zip(numbers, part.outputs.float().cpu(), strict=False))
+            computed += numbers
+            outputs.append(part.outputs.float()[: len(numbers)])
     every: dict[int, torch.Tensor] = {}
-    for of_one in parallel.gather(own_outputs):
+    own = torch.cat(outputs).cpu() if outputs else ()
+    for of_one in parallel.gather(dict(zip(computed, own, strict=True))):
         every |= of_one
-    outputs = torch.stack([every[number] for number in range(len(items))]).requires_grad_()
-    term = task.batch_term(items, outputs)
-    (gradient,) = torch.autograd.grad(term, outputs)
+    all_outputs = torch.stack([every[number] for number in range(len(items))]).requires_grad_()
+    term = task.batch_term(items, all_outputs)
+    (gradient,) = torch.autograd.grad(term, all_outputs)
     return BatchTerm(float(term.detach()), gradient)
 
 
@@ -114,7 +117,7 @@ def forward_passes(
         chosen = [items[number] for number in numbers]
         counts = index < len(cuts[parallel.rank])
         item_weights = [task.weight(item) if counts else 0.0 for item in chosen]
-        weights = torch.tensor(item_weights, dtype=torch.float32, device=device)
+        weights = to_device(torch.tensor(item_weights, dtype=torch.float32), device)
         with clock.part("forward"):
             measured = parallel.forward(trainable.model, lambda: task.measure(trainable, chosen))  # noqa: B023  # called at once
         yield Pass(numbers if counts else [], weights, measured)

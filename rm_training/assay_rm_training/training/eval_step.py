@@ -23,6 +23,7 @@ from assay_rm_training.methods.task import TrainingTask
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.training.batch_losses import forward_passes
 from assay_rm_training.training.profiler import StepClock
+from assay_rm_training.training.summary import StepSums
 from assay_rm_training.training_config import TrainingConfig
 
 Item = TypeVar("Item")
@@ -100,18 +101,16 @@ def _measured(
     parallel: SingleProcess,
 ) -> tuple[float, Mapping[str, float], dict[int, tuple[float, float]]]:
     """Sum of the losses, sums of the metrics, and both rewards by item number, empty where the task has none."""
-    losses, figures = 0.0, Counter[str]()
-    rewards: dict[int, tuple[float, float]] = {}
+    own, seen = StepSums(), list[int]()
     for numbers, _, part in forward_passes(trainable, task, items, config, parallel, StepClock()):
         if not numbers:
             continue
-        losses += float(part.losses.sum())
-        figures.update({name: float(value) for name, value in part.figures.items()})
-        if "chosen" in part.each:
-            both = zip(part.each["chosen"].tolist(), part.each["rejected"].tolist(), strict=True)
-            rewards |= dict(zip(numbers, both, strict=True))
+        seen += numbers
+        own.add(part.losses.sum(), part.figures, part.each, (0, 0, 0))
+    sides = own.read().each
+    rewards = dict(zip(seen, zip(sides["chosen"], sides["rejected"], strict=True), strict=True)) if sides else {}
     total, sums, every = 0.0, Counter[str](), dict[int, tuple[float, float]]()
-    for of_one in parallel.gather((losses, figures, rewards)):
+    for of_one in parallel.gather((own.loss, own.figures, rewards)):
         total += of_one[0]
         sums.update(of_one[1])
         every |= of_one[2]

@@ -174,7 +174,7 @@ def train_step(
         with clock.part("backward"):
             parallel.backward(loss)
         if numbers:
-            local_sums.add(float(loss.detach()), part.figures, part.each, (part.tokens, part.computed, part.padding))
+            local_sums.add(loss, part.figures, part.each, (part.tokens, part.computed, part.padding))
     if term is not None and parallel.main:
         local_sums.loss += term.value
     with clock.part("reduce"):
@@ -182,7 +182,7 @@ def train_step(
         parallel.reduce(parameters)
         norm = parallel.clip(parameters, config.max_grad_norm)
         total = StepSums()
-        for sums in parallel.gather(local_sums):
+        for sums in parallel.gather(local_sums.read()):
             total.merge(sums)
     means = {name: value / len(items) for name, value in total.figures.items()} | total.spread()
     return StepMeasurement(total.loss, means, norm, len(items), *total.counts)

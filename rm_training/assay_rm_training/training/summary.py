@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from assay.models.devices import read_values
 from assay_rm_training.training.early_stopping import BestEvaluation
 from assay_rm_training.training.resume_state import Position
 
@@ -69,9 +70,10 @@ class StepMeasurement:
 
 
 class StepSums:
-    """Measurements of a step, added up over forward passes and then over processes."""
+    """Measurements of a step, added up over forward passes, read from the device at once, added up over processes."""
 
     def __init__(self) -> None:
+        self._unread: list[tuple[list[str], int, list[torch.Tensor]]] = []
         self.loss = 0.0
         self.figures = Counter[str]()
         self.each: dict[str, list[float]] = {}
@@ -79,16 +81,25 @@ class StepSums:
 
     def add(
         self,
-        loss: float,
+        loss: torch.Tensor,
         figures: Mapping[str, torch.Tensor],
         each: Mapping[str, torch.Tensor],
         counts: tuple[int, int, int],
     ) -> None:
-        self.loss += loss
-        self.figures.update({name: float(value) for name, value in figures.items()})
-        for name, values in each.items():
-            self.each.setdefault(name, []).extend(values.tolist())
+        tensors = [tensor.detach() for tensor in (loss, *figures.values(), *each.values())]
+        self._unread.append(([*figures, *each], len(figures), tensors))
         self.counts = (self.counts[0] + counts[0], self.counts[1] + counts[1], self.counts[2] + counts[2])
+
+    def read(self) -> "StepSums":
+        """Itself, with the values of all that was added."""
+        values = iter(read_values([tensor for _, _, tensors in self._unread for tensor in tensors]))
+        for names, figures, _ in self._unread:
+            self.loss += next(values)[0]
+            self.figures.update({name: next(values)[0] for name in names[:figures]})
+            for name in names[figures:]:
+                self.each.setdefault(name, []).extend(next(values))
+        self._unread = []
+        return self
 
     def merge(self, other: "StepSums") -> None:
         self.loss += other.loss

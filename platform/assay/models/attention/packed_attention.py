@@ -16,6 +16,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assay.models.config_only import kernels_of
+from assay.models.devices import to_device
 
 if TYPE_CHECKING:
     import torch
@@ -128,8 +129,8 @@ class Layout:
             import torch
 
             q_lengths, k_lengths, keys = self.segments
-            ends = (torch.tensor([0, *n]).cumsum(0).to(device, torch.int32) for n in (q_lengths, k_lengths))
-            self._device["segments"] = (*ends, keys.to(device))
+            ends = (torch.tensor([0, *n]).cumsum(0).to(torch.int32) for n in (q_lengths, k_lengths))
+            self._device["segments"] = tuple(to_device(part, device) for part in (*ends, keys))
         return self._device["segments"]  # type: ignore[no-any-return]
 
 

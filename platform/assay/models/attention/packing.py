@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from assay.errors import BadInputError
 from assay.models.attention.packed_attention import NAME, Layout, Span, register
+from assay.models.devices import to_device
 from assay.models.vision import image_token_of
 
 if TYPE_CHECKING:
@@ -112,21 +113,16 @@ class PackedHidden:
 
     def last(self) -> torch.Tensor:
         """Hidden states [branches, H] at each branch's last token."""
-        import torch
-
-        ends = torch.tensor([start + length - 1 for start, length in self._own], device=self.states.device)
-        return self.states.index_select(0, ends)
+        return self._rows([start + length - 1 for start, length in self._own])
 
     def at(self, places: Sequence[Sequence[int]]) -> torch.Tensor:
         """Hidden states [all places, H] at positions counted from each sequence's own beginning, prefix included."""
-        import torch
-
         rows = [
             prefix + position if position < shared else start + position - shared
             for positions, (start, _), (prefix, shared) in zip(places, self._own, self._prefixes, strict=True)
             for position in positions
         ]
-        return self.states.index_select(0, torch.tensor(rows, device=self.states.device))
+        return self._rows(rows)
 
     def branch_states(self, branch: int) -> torch.Tensor:
         """Hidden states [own tokens, H] of one branch, its prefix left out."""
@@ -145,14 +141,17 @@ class PackedHidden:
 
         Raises BadInputError where a branch has no prefix: nothing comes before its first token.
         """
-        import torch
-
         if not all(length for _, length in self._prefixes):
             raise BadInputError("a branch without a prefix: its first token is predicted from nothing")
         places = []
         for (start, length), (prefix, shared) in zip(self._own, self._prefixes, strict=True):
             places += [prefix + shared - 1, *range(start, start + length - 1)]
-        return self.states.index_select(0, torch.tensor(places, device=self.states.device))
+        return self._rows(places)
+
+    def _rows(self, numbers: list[int]) -> torch.Tensor:
+        import torch
+
+        return self.states.index_select(0, to_device(torch.tensor(numbers), self.states.device))
 
 
 def can_pack(model: Any, longest: int = 0) -> bool:
@@ -194,8 +193,8 @@ def forward(model: Any, groups: Sequence[TokenGroup], images: ImageReader | None
     ids = np.concatenate([part for group in groups for part in (group.prefix, *group.branches)])
     positions = np.concatenate([np.arange(a, a + n) for a, n in _stretches(groups)])
     hidden = network(
-        input_ids=torch.from_numpy(ids).long()[None].to(device),
-        position_ids=torch.from_numpy(positions)[None].to(device),
+        input_ids=to_device(torch.from_numpy(ids).long()[None], device),
+        position_ids=to_device(torch.from_numpy(positions)[None], device),
         # A mask of four dimensions is taken as it is; ours is in the layout.
         attention_mask=torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device),
         use_cache=False,

@@ -178,7 +178,7 @@ class TurnCritic(ValueCritic):
     def _heads(self, episodes: Sequence[StoredEpisode], networks: tuple[Any, Any]) -> tuple[Tensor, Tensor]:
         """[turns,4] in the states before turns and after them, in order."""
         model, heads = networks
-        device, pad = self.policy.device, int(self.policy.tokenizer.pad_token_id)
+        pad = int(self.policy.tokenizer.pad_token_id)
         contexts, seen = pad_left([episode.context.tolist() for episode in episodes], pad)
         lengths = torch.tensor([len(episode.tokens) + 1 for episode in episodes])  # what is behind the last is not read
         tokens = torch.full((len(episodes), int(lengths.max())), pad)
@@ -186,7 +186,7 @@ class TurnCritic(ValueCritic):
             tokens[row, : len(episode.tokens)] = episode.tokens
         present = torch.arange(tokens.shape[1]) < lengths[:, None]
         with self.policy.precision():
-            states = response_states(model, contexts.to(device), seen.to(device), tokens.to(device), present.to(device))
+            states = response_states(model, contexts, seen, tokens, present)
         offsets = (lengths.cumsum(0) - lengths).tolist()
         starts = [at + offset for episode, offset in zip(episodes, offsets, strict=True) for at in episode.starts]
         ends = [at + offset for episode, offset in zip(episodes, offsets, strict=True) for at in episode.ends]

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from assay.errors import BadInputError
 from assay.models.attention.packing import can_pack
+from assay.models.devices import read_values, to_device
 from assay.models.heads import head_outputs
 from assay.models.loading import load_causal_lm, load_tokenizer
 from assay.models.parallelism.strategy import SingleProcess
@@ -64,11 +65,12 @@ class ValueCritic:
         """[B,T] float32 on the CPU."""
         all_values = torch.zeros(batch.mask.shape)
         computed: list[tuple[Tensor, Tensor]] = []
-        for rows in self._pieces(batch, torch.arange(len(batch))):
-            part = batch.select(rows)
-            present = part.present
-            values = torch.zeros(present.shape)
-            values[present] = self.head.value(self._raw(part)).cpu()
+        parts = [(rows, batch.select(rows)) for rows in self._pieces(batch, torch.arange(len(batch)))]
+        measured = [self.head.value(self._raw(part)) for _, part in parts]
+        on_host = torch.cat(measured).cpu().split([len(values) for values in measured]) if parts else ()
+        for (rows, part), own in zip(parts, on_host, strict=True):
+            values = torch.zeros(part.mask.shape)
+            values[part.present] = own
             computed.append((rows, torch.where(part.mask, values, 0.0)))
         for rows, values in [piece for share in self._parallel.gather(computed) for piece in share]:
             all_values[rows] = values
@@ -97,7 +99,7 @@ class ValueCritic:
                     self.updates += 1
                 self.optimiser.zero_grad(set_to_none=True)
         self.steps += 1
-        means = TokenMeans.joined(parallel.gather(means))
+        means = TokenMeans.joined(parallel.gather(means.read()))
         losses = [sum(parts) for parts in zip(*parallel.gather(losses), strict=True)]
         metrics = {"value_loss": sum(losses) / len(losses), "value_grad_norm": sum(norms) / len(norms)}
         metrics |= {"value_updates_skipped": sum(not math.isfinite(norm) for norm in norms), "value_rows": len(batch)}
@@ -105,22 +107,22 @@ class ValueCritic:
 
     def accumulate(self, batch: RolloutBatch, rows: Tensor, means: TokenMeans | None = None) -> float:
         """Add the gradient of the minibatch `rows`, mean over its tokens; returns this process's part of its loss."""
-        tokens, total = count(batch.mask[rows]).tokens, 0.0
+        tokens, shares = count(batch.mask[rows]).tokens, list[Tensor]()
         device = self.policy.device
         for micro in self._pieces(batch, rows):
             part = batch.select(micro)
             generated = part.mask[part.present]
-            raw = self._raw(part)[generated.to(device)]
+            raw = self._raw(part).index_select(0, to_device(generated.nonzero().squeeze(1), device))
             columns = batch.critic_values, batch.estimated_returns
-            old, target = (column[micro][part.mask].to(device) for column in columns)
+            old, target = (to_device(column[micro][part.mask], device) for column in columns)
             loss, limited = self.head.loss(raw, old, target)
             if means is not None:
                 means.add(self._limit, limited.float(), torch.ones_like(limited))
             share = loss.sum() / max(1, tokens)
             share.backward()  # type: ignore[no-untyped-call]
-            total += float(share.detach())
+            shares.append(share.detach())
         self._parallel.reduce(list(self.parameters.values()))
-        return total
+        return sum(value for (value,) in read_values(shares))
 
     @property
     def _parallel(self) -> SingleProcess:
@@ -132,15 +134,8 @@ class ValueCritic:
 
     def _raw(self, part: RolloutBatch) -> Tensor:
         """[tokens present, outputs] float32, in row order."""
-        on = self.policy.device
         with self.policy.precision():
-            states = response_states(
-                self.model,
-                part.train_input_ids.to(on),
-                part.train_mask.to(on),
-                part.tokens.to(on),
-                part.present.to(on),
-            )
+            states = response_states(self.model, part.train_input_ids, part.train_mask, part.tokens, part.present)
         return head_outputs(self.score, states)
 
     def _pieces(self, batch: RolloutBatch, rows: Tensor) -> list[Tensor]:

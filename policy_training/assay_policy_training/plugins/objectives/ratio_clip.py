@@ -44,7 +44,8 @@ def clipped_loss(
     ratio = log_ratio.clamp(-CLAMP_LOG_RATIO, CLAMP_LOG_RATIO).exp()
     free = -advantage * ratio
     low, high = (
-        torch.as_tensor(bound, dtype=ratio.dtype, device=ratio.device) for bound in (1 - clip_low, 1 + clip_high)
+        bound.to(ratio) if isinstance(bound, Tensor) else ratio.new_full((), bound)
+        for bound in (1 - clip_low, 1 + clip_high)
     )
     bounded = -advantage * ratio.clamp(low, high)
     loss = torch.maximum(free, bounded)
