@@ -470,7 +470,7 @@ def _on_host(scored: Sequence[tuple[Tensor, dict[str, Tensor]]]) -> list[tuple[T
     if not names:
         return list(scored)
     read = torch.cat([torch.stack([columns[name] for name in names]) for _, columns in scored], 1).cpu()
-    parts = read.split([len(rows) for rows, _ in scored], 1)
+    parts = torch.split(read, [len(rows) for rows, _ in scored], 1)
     return [
         (rows, {**columns, **dict(zip(names, part.unbind(), strict=True))})
         for (rows, columns), part in zip(scored, parts, strict=True)

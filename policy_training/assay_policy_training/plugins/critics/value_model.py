@@ -67,7 +67,7 @@ class ValueCritic:
         computed: list[tuple[Tensor, Tensor]] = []
         parts = [(rows, batch.select(rows)) for rows in self._pieces(batch, torch.arange(len(batch)))]
         measured = [self.head.value(self._raw(part)) for _, part in parts]
-        on_host = torch.cat(measured).cpu().split([len(values) for values in measured]) if parts else ()
+        on_host = torch.split(torch.cat(measured).cpu(), [len(values) for values in measured]) if parts else ()
         for (rows, part), own in zip(parts, on_host, strict=True):
             values = torch.zeros(part.mask.shape)
             values[part.present] = own
