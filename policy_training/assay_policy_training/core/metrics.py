@@ -16,6 +16,11 @@ from assay.models.devices import read_values
 from assay_policy_training.core.ratios import kl_estimate
 
 
+def is_kl(metric: str) -> bool:
+    """Whether a step's metric of this name is a distance to the reference, so that it needs one."""
+    return metric.endswith(("kl_k1", "kl_k3"))
+
+
 class TokenMeans:
     """Means over tokens, gathered over micro-batches."""
 

@@ -84,7 +84,9 @@ class Recipe:
     steps: int = 20
     checkpoint_every: int = 20  #: steps; 0 = not by steps
     checkpoint_minutes: float = 10.0  #: of training that may be lost at most; 0 = not by time
-    report_kl: bool = True  #: measure KL to the reference even where the loss does not use it
+    #: Measure KL to the reference where no plug-in needs it; null: where it takes no weights of its own (the base
+    #: under adapters), and where an alarm or a stop rule reads it.
+    report_kl: bool | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -124,7 +126,12 @@ class Recipe:
 
     @property
     def needs_reference(self) -> bool:
-        return self.report_kl or any("logp_ref" in getattr(plugin, "needs", ()) for plugin in self.plugins().values())
+        plugins = (*self.plugins().values(), self.sampler)
+        if any("logp_ref" in getattr(plugin, "needs", ()) for plugin in plugins):
+            return True
+        if self.report_kl is not None:
+            return self.report_kl
+        return self.lora.rank > 0 or any(getattr(plugin, "reads_kl", False) for plugin in plugins)
 
     @property
     def needs_teacher(self) -> bool:

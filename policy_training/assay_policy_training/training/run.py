@@ -39,6 +39,7 @@ from assay.runs.trackers import open_trackers, require_trackers
 from assay.score import Score
 from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
+from assay_policy_training.core.metrics import is_kl
 from assay_policy_training.core.policy import RELOAD_TOLERANCE, Lora, Policy, policy_renderer, reload_difference
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.prompts.mixtures import split_weight
@@ -209,6 +210,8 @@ def _train(
             log.warning("%s: %s; left out", what, selection)
             left_out[what] = {"too_long": len(selection.too_long), "of": len(items)}
     prompts = selected.pop(None)
+    if is_kl(plan.best_by) or any("logp_ref" in getattr(plugin, "needs", ()) for plugin in more):
+        recipe = replace(recipe, report_kl=recipe.report_kl is not False)
     run.metrics["prompts_left_out"] = left_out
     teacher = None if recipe.teacher is None else locate_model(run.workspace, recipe.teacher)[0]
     carried = carried_uses([base, *([teacher] if teacher else [])], [*rewards, *watched])

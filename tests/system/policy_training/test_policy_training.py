@@ -81,7 +81,7 @@ def _records(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("recipe", ["grpo", "dr_grpo", "rloo"])  # the others: test_recipes
 def test_recipe_runs_against_a_served_reward_model(tiny_server: str, tmp_path: Path, recipe: str) -> None:
-    trainer = _trainer(tiny_server, tmp_path, [*SMALL, "optimisation.lr=1e-3"], recipe=recipe)
+    trainer = _trainer(tiny_server, tmp_path, [*SMALL, "optimisation.lr=1e-3", "report_kl=true"], recipe=recipe)
     before = {name: p.detach().clone() for name, p in trainer.parameters.items()}
     first, second = trainer.train(2)
     assert any(not torch.equal(before[name], p) for name, p in trainer.parameters.items())

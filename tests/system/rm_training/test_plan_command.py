@@ -122,6 +122,9 @@ def test_a_policy_is_planned_with_its_reference_critic_and_sampler(recipe: str) 
     weights = json.loads(run(*_BT))["peak"]["parameters"]
     assert plan["fits"]
     assert plan["peak"]["parameters"] > 1.9 * weights  # a reference, or a critic's copy
+    if recipe == "grpo":  # the distance to the reference is no part of the loss: there is none
+        alone = json.loads(run(*words, "--max-new-tokens", "40", "--set", "kl.coefficient=0"))
+        assert alone["peak"]["parameters"] < 0.6 * plan["peak"]["parameters"]
     (sampling,) = plan["other_parts"]
     assert sampling["setting"] == "sampling.rows_at_once"
     longer = json.loads(run(*words, "--max-new-tokens", "400"))

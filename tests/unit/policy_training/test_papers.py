@@ -171,6 +171,7 @@ def example_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "1",
     ]
     numbers = ["--prompts-per-step", "4", "--max-new-tokens", "8", "--lr", "1e-3", "-w", str(workspace.root)]
+    numbers += ["--set", "report_kl=true"]
     recipe = str(EXAMPLE / "softer_negatives.yaml")
     with pytest.raises(SystemExit) as ended:
         main(["rl", "--recipe", recipe, "--reward", "verifier", "--watch", "verifier", *small, *numbers])

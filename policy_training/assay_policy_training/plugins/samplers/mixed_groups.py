@@ -5,7 +5,7 @@ groups (`estimators.own_rows`), whole groups of recorded responses (`recorded`),
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge, Le
@@ -72,15 +72,13 @@ class GeometricMixture(RecipeSettings, section="sampler"):
 
     count: Annotated[int, Ge(1)] = 1
     mixture: Annotated[float, Ge(0), Le(1)] = 0.5
+    needs: ClassVar[frozenset[str]] = frozenset({"logp_ref"})
 
     def check_recipe(self, recipe: RecipeView) -> None:
         """Raises BadInputError where a group would have no row of the policy's own."""
         check_count(self.count, recipe)
 
     def open(self, policy: Policy, sampling: Sampling) -> MixedGroupSampler:
-        """Raises BadInputError where no reference is loaded."""
-        if not policy.has_reference:
-            raise BadInputError("there is no reference to mix with: report_kl=true", field="sampler.mixture")
         opponents = OpponentSampler(policy, sampling, mixture=self.mixture)
         return MixedGroupSampler(TransformersSampler(policy, sampling), opponents, self.count)
 

@@ -246,6 +246,10 @@ class OverOptimisationAlarm(StatefulSettings, section="metrics"):
         super().__post_init__()
         self._limits = AlarmLimits.load(Path(self.limits) if self.limits else DEFAULT_LIMITS)
 
+    @property
+    def reads_kl(self) -> bool:
+        return any("kl" in part.weights for part in self._limits.sets)
+
     def measure(self, report: StepReport) -> dict[str, float]:
         """Of the step's metrics, so it is measured after all other plug-ins."""
         names = [name for name in (*COLUMNS, self.probe) if name in report.metrics]

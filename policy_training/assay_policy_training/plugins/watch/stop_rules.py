@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from annotated_types import Ge
 
 from assay.errors import BadInputError
+from assay_policy_training.core.metrics import is_kl
 from assay_policy_training.core.settings import StatefulSettings
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ class OutOfBounds(StatefulSettings, section="stop"):
         super().__post_init__()
         if (self.above is None) == (self.below is None):
             raise BadInputError("give either above or below", field="stop")
+
+    @property
+    def reads_kl(self) -> bool:
+        return is_kl(self.metric)
 
     def is_out(self, row: Mapping[str, Any]) -> bool | None:
         """None: the step does not have the metric."""
@@ -64,6 +69,10 @@ class NoProgress(StatefulSettings, section="stop"):
     recent: list[float] = field(init=False, default_factory=list)
     best: float | None = field(init=False, default=None)
     since: int = field(init=False, default=0)  #: steps since the best
+
+    @property
+    def reads_kl(self) -> bool:
+        return is_kl(self.metric)
 
     def reason(self, row: Mapping[str, Any]) -> str | None:
         value = row.get(self.metric)

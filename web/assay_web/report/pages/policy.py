@@ -58,6 +58,8 @@ def _in_short(rows: Sequence[Row]) -> list[Headline]:
     )
     if "kl_k3" in last:
         figures.append(Headline("KL, last step", last["kl_k3"], "nats a token, to the starting policy"))
+    else:
+        figures.append(Headline("KL", "not measured", "nothing needed the starting policy: report_kl"))
     figures.append(Headline("tokens a second", fmean(row["tokens_per_second"] for row in rows), "whole steps"))
     return figures
 
