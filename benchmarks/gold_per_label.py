@@ -222,6 +222,7 @@ def train(options: argparse.Namespace, key: Key) -> dict[str, Any]:
         "seed": key.seed,
         "steps": options.steps,
         "checkpoint_every": 0,
+        "report_kl": True,
         "optimisation.lr": options.lr,
         "optimisation.micro_batch_rows": scale.prompts * scale.group,
         "optimisation.autocast": options.autocast,
