@@ -15,13 +15,12 @@ import json
 import random
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from hh_pairs import hh_pairs
-from measure import Report, Spread, arguments, interleaved, ratio
+from measure import Cost, Report, arguments, compare, spent
 
 MEASURES = (
     "platform/assay/models",
@@ -49,7 +48,7 @@ def run(options: Any, scratch: Path) -> None:
 
     torch.set_num_threads(1)  # so that CPU seconds are the work and not the waiting
     layers, number = options.layers or (4 if options.quick else 10), options.pairs or (12 if options.quick else 32)
-    rounds = 3 if options.quick else 5
+    rounds = 5
     folders = {name: save_model(scratch / name, name, layers) for name in ("adapter", "own")}
     scorers: dict[str, Any] = {
         name: load_scorer(ModelConfig(str(folder), device="cpu", max_length=LENGTH)) for name, folder in folders.items()
@@ -67,24 +66,26 @@ def run(options: Any, scratch: Path) -> None:
     rewards: dict[str, list[list[float]]] = {}
     work: list[dict[str, int]] = []
 
-    def contender(name: str) -> Callable[[], float]:
-        def measured() -> float:
+    def contender(name: str) -> Callable[[], Cost]:
+        def measured() -> Cost:
             items = batches[len(rewards.setdefault(name, []))]
             rows = [scorers["adapter"].encode(item).ids for item in items] if name == "publisher" else []
-            started = time.process_time()
-            given = publisher(rows) if rows else [score.reward for score in scorers[name].score(items)]
-            seconds = time.process_time() - started
+            given: list[float] = []
+            cost = spent(
+                lambda: given.extend(publisher(rows) if rows else [each.reward for each in scorers[name].score(items)]),
+                amount=len(items),
+            )
             rewards[name].append(given)
             if name == "adapter":
                 work.append({"tokens": scorers[name].last_tokens, "computed": scorers[name].last_computed})
-            return len(items) / seconds
+            return cost
 
         return measured
 
     contenders = {name: contender(name) for name in ("adapter", "own", "publisher")}
     for measured in contenders.values():  # once unmeasured: a first pass prepares kernels
         measured()
-    rates = interleaved(contenders, rounds)
+    compared = compare(contenders, options, rounds=rounds)
     apart = max(
         abs(a - b)
         for ours, theirs in zip(rewards["adapter"], rewards["publisher"], strict=True)
@@ -94,11 +95,11 @@ def run(options: Any, scratch: Path) -> None:
         sys.exit(f"adapter and publisher disagree by {apart:.3g}: the comparison means nothing")
     report = Report("adapter_scoring", measures=MEASURES)
     report.ratios = {
-        "adapter / own model": ratio(rates["adapter"], rates["own"]),
-        "adapter / publisher's loop": ratio(rates["adapter"], rates["publisher"]),
+        "adapter / own model": compared.ratio("adapter", "own"),
+        "adapter / publisher's loop": compared.ratio("adapter", "publisher"),
     }
     report.figures = {
-        "responses_per_cpu_s": {name: round(Spread.of(values).median, 2) for name, values in rates.items()},
+        "responses_per_cpu_s": {name: round(compared.per_cpu_second(name).median, 2) for name in contenders},
         "responses_a_round": 2 * number,
         "layers": layers,
         "tokens": sum(one["tokens"] for one in work[1:]),
@@ -154,15 +155,16 @@ def publishers_loop(folder: Path) -> Callable[[Sequence[Sequence[int]]], list[fl
     def rewards(rows: Sequence[Sequence[int]]) -> list[float]:
         scores: list[float] = []
         with torch.inference_mode():
+            order = sorted(range(len(rows)), key=lambda number: len(rows[number]))  # which the card's loop leaves out
             for at in range(0, len(rows), PLAIN_BATCH):
-                part = [torch.tensor(row) for row in rows[at : at + PLAIN_BATCH]]
+                part = [torch.tensor(rows[number]) for number in order[at : at + PLAIN_BATCH]]
                 ids = torch.nn.utils.rnn.pad_sequence(part, batch_first=True)
                 mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in part], batch_first=True)
                 states = network(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
                 last = states[torch.arange(len(part)), mask.sum(1) - 1]
                 hidden = torch.nn.functional.linear(last, *first).relu()
                 scores += torch.nn.functional.linear(hidden, *second)[:, 0].tolist()
-        return scores
+        return [score for _, score in sorted(zip(order, scores, strict=True))]
 
     return rewards
 

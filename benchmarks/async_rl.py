@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from measure import Report, arguments, interleaved, ratio, versions
+from measure import Cost, Report, arguments, compare, ratio
 
 MEASURES = (
     "policy_training/assay_policy_training/plugins/samplers",
@@ -109,7 +109,7 @@ class LetterShare:
         return Rewards.of(self.name, [sum(c.isalpha() for c in text) / max(1, len(text)) for text in responses])
 
 
-def steps_a_second(arm: Arm, used: dict[str, list[float]], name: str) -> float:
+def steps_of(arm: Arm, used: dict[str, list[float]], name: str) -> Cost:
     """Of the steps after the first; `used[name]` gets the share of the engines' time that their groups took."""
     from assay.domain import Message
     from assay.runs.callbacks import StepCallback
@@ -133,7 +133,7 @@ def steps_a_second(arm: Arm, used: dict[str, list[float]], name: str) -> float:
         checkpoint_every=0,
         checkpoint_minutes=0.0,
     )
-    ends: dict[int, float] = {}
+    ends: dict[int, tuple[float, float]] = {}
     with tempfile.TemporaryDirectory(prefix="async-rl-") as folder:
         policy = Policy("tiny", device=torch.device("cpu"), max_prompt_tokens=64)
         reward = LetterShare(arm.slower if arm.rewards else 0.0)
@@ -142,39 +142,43 @@ def steps_a_second(arm: Arm, used: dict[str, list[float]], name: str) -> float:
         assert pool is not None
         pool.hire = lambda index: SleepingEngine(policy, 0.0 if arm.rewards else arm.slower)
         with closing(trainer):
-            ended = StepCallback(lambda row: ends.update({row["step"]: time.perf_counter()}))
+            ended = StepCallback(lambda row: ends.update({row["step"]: (time.perf_counter(), time.process_time())}))
             rows = trainer.train(last, callbacks=[ended])
         rollouts = [json.loads(line) for line in (Path(folder) / "rollouts.jsonl").read_text().splitlines()]
     assert max(row["staleness_max"] for row in rows) <= recipe.asynchrony.ahead
-    seconds = ends[last] - ends[WARM_UP]
+    seconds, cpu = (late - early for late, early in zip(ends[last], ends[WARM_UP], strict=True))
     firsts = [row for row in rollouts[::GROUP] if row["step"] > WARM_UP]
     seeds = [row["response"] if arm.rewards else derived_seed(recipe.seed, row["uid"]) for row in firsts]
     busy = arm.slower * sum(map(seconds_of, seeds))
     used.setdefault(name, []).append(busy / (arm.engines * seconds))
-    return arm.steps / seconds
+    return Cost(seconds, cpu, arm.steps)
 
 
 def main() -> None:
     parser = arguments(__doc__ or "")
-    parser.add_argument("--rounds", type=int, help="default: 5, with --quick 3")
+    parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     torch.set_num_threads(1)
     used: dict[str, list[float]] = {}
-    contenders = {name: (lambda name=name, arm=arm: steps_a_second(arm, used, name)) for name, arm in ARMS.items()}
-    rates = interleaved(contenders, options.rounds or (3 if options.quick else 5))
+    arms = dict(list(ARMS.items())[: len(ARMS) // 2]) if options.quick else ARMS
+    if options.quick:
+        arms = {name: replace(arm, steps=arm.steps // 2, slower=arm.slower / 2) for name, arm in arms.items()}
+    contenders = {name: (lambda name=name, arm=arm: steps_of(arm, used, name)) for name, arm in arms.items()}
+    compared = compare(contenders, options, rounds=options.rounds)
     report = Report(
         "async_rl",
         measures=MEASURES,
-        figures={"versions": versions("torch"), "median_group_s": MEDIAN_S, "sigma": SIGMA},
+        figures={"median_group_s": MEDIAN_S, "sigma": SIGMA},
     )
-    for which in ("", ", rewards"):
+    for which in ("",) if options.quick else ("", ", rewards"):
         lag, lag_four, four, one, many = (name + which for name in list(ARMS)[: len(ARMS) // 2])
-        report.ratios[f"actors_4_to_lag_1{which}"] = ratio(rates[four], rates[lag])
-        report.ratios[f"actors_4_to_lag_1_with_the_same_actors{which}"] = ratio(rates[four], rates[lag_four])
+        report.ratios[f"actors_4_to_lag_1{which}"] = compared.ratio(four, lag)
+        report.ratios[f"actors_4_to_lag_1_with_the_same_actors{which}"] = compared.ratio(four, lag_four)
         report.ratios[f"actors_32_to_linear{which}"] = ratio(used[many], used[one])
-    for name in ARMS:
-        report.figures[name] = {"steps_a_second": rates[name], "engines_in_use": used[name]}
-        print(f"{name:<33} {max(rates[name]):6.2f} steps/s, engines in use {max(used[name]):.2f}", file=sys.stderr)
+    for name in arms:
+        rate = compared.per_second(name)
+        report.figures[name] = {"steps_a_second": str(rate), "engines_in_use": used[name]}
+        print(f"{name:<33} {rate.median:6.2f} steps/s, engines in use {max(used[name]):.2f}", file=sys.stderr)
     report.finish(options)
 
 

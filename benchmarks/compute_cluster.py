@@ -24,7 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from measure import Report, arguments, interleaved, peak_rss_mb, ratio, run_child, versions
+from measure import Cost, Report, arguments, compare, cpu_seconds, peak_rss_mb, run_child
 
 MEASURES = (
     "platform/assay/compute",
@@ -136,34 +136,15 @@ def driven(on: str, folder: Path, rows: int) -> None:
     print(json.dumps({"shards": len(stage.units), "exported_mb": exported, "peak_mb": peak_rss_mb()}))
 
 
-def cpu_seconds(roots: set[int]) -> float:
-    """Of the living processes among `roots` and all that they started, with their children that have ended."""
-    parents, seconds = dict[int, int](), dict[int, float]()
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        pid = int(path.parent.name)
-        parents[pid], seconds[pid] = int(fields[1]), sum(map(int, fields[11:15])) / TICKS
-
-    def inside(pid: int) -> bool:
-        while pid and pid not in roots:
-            pid = parents.get(pid, 0)
-        return bool(pid)
-
-    return sum(spent for pid, spent in seconds.items() if inside(pid))
-
-
 def contender(on: str, folder: Path, nodes: set[int]) -> dict[str, Any]:
     """One run in a process of its own: what it printed, and CPU seconds of it and of `nodes` from start to end."""
-    before = cpu_seconds(nodes) if nodes else 0.0
+    before = sum(map(cpu_seconds, nodes))
     command = [sys.executable, __file__, "--child", on, "--folder", str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         said = child.stdout.readline()
-        cpu = cpu_seconds({child.pid, *nodes}) - before
+        cpu = sum(map(cpu_seconds, (child.pid, *nodes))) - before
         child.stdin.write("\n")
         child.stdin.close()
         output = child.stdout.read()
@@ -196,7 +177,7 @@ def main() -> None:
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     cluster.add_node(num_cpus=1, include_dashboard=False)
-    report = Report("compute_cluster", measures=MEASURES, figures={"versions": versions("ray", "pyarrow")})
+    report = Report("compute_cluster", measures=MEASURES, peers=("ray",))
     try:
         with tempfile.TemporaryDirectory(prefix="cluster-") as folder:
             compared(report, Path(folder), options, f"ray:{cluster.address}", children())
@@ -210,7 +191,7 @@ def main() -> None:
         cluster.shutdown()
     if len(options.memory) > 1:
         small, *_, large = (report.figures[f"driver_at_{rows}"]["peak_mb"] for rows in options.memory)
-        report.ratios[f"driver_peak_memory_at_{options.memory[-1]}_over_{options.memory[0]}"] = large / small
+        report.figures[f"driver_peak_memory_at_{options.memory[-1]}_over_{options.memory[0]}"] = large / small
     report.finish(options)
 
 
@@ -225,18 +206,16 @@ def compared(report: Report, folder: Path, options: argparse.Namespace, ray: str
     (folder / "units.json").write_text(json.dumps([asdict(unit) for unit in write_shards(folder, options.rows)]))
     runs: dict[str, list[dict[str, Any]]] = {"local:2": [], ray: []}
 
-    def cpu(on: str) -> float:
+    def turn(on: str) -> Cost:
         runs[on].append(contender(on, folder, nodes if on == ray else set()))
         print(f"{on}: {runs[on][-1]}", flush=True)
-        return float(runs[on][-1]["cpu_s"])
+        return Cost(runs[on][-1]["seconds"], runs[on][-1]["cpu_s"], options.rows)
 
-    spent = interleaved({"local:2": lambda: cpu("local:2"), "ray": lambda: cpu(ray)}, options.rounds)
+    turns = compare({"local:2": lambda: turn("local:2"), "ray": lambda: turn(ray)}, options, rounds=options.rounds)
     if len({run["content"] for both in runs.values() for run in both}) != 1:
         raise RuntimeError("the results differ")
-    seconds = {on: [run["seconds"] for run in both] for on, both in runs.items()}
-    report.ratios[f"ray_cpu_over_local_at_{options.rows}"] = ratio(spent["ray"], spent["local:2"])
-    report.ratios["ray_wall_over_local"] = ratio(seconds[ray], seconds["local:2"])
-    report.figures |= {"cpu_s": spent, "wall_s": {"local:2": seconds["local:2"], "ray": seconds[ray]}}
+    report.ratios[f"sketches of {options.rows} rows, Ray / two processes"] = turns.ratio("ray", "local:2")
+    report.figures["rows_per_cpu_second"] = {name: str(turns.per_cpu_second(name)) for name in turns.costs}
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ Needs the extra `bench`. Rates are by wall and by CPU seconds of this process.
 import asyncio
 import os
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -35,7 +34,7 @@ from assay_policy_training.plugins.samplers.decoding import Decoding
 from assay_policy_training.plugins.samplers.episodes import EpisodeSampler
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_serving.tools.tool import ToolResult
-from measure import Report, arguments, interleaved, ratio, versions
+from measure import Cost, Report, arguments, compare, spent
 
 MEASURES = (
     "policy_training/assay_policy_training/plugins/environments",
@@ -179,7 +178,7 @@ def peer(
 
 def main() -> None:
     parser = arguments(__doc__ or "")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--base", default=None, help="default: smollm2; quick: tiny")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--longest", type=int, default=28, help="tokens of a turn before its call; the shortest has 4")
@@ -196,7 +195,6 @@ def main() -> None:
     script = Script(plan, call, int(policy.tokenizer.eos_token_id), sorted(policy.end_ids))
     most = int(plan.sum(1).max()) + options.turns * (len(call) + 60)
     items = [PromptItem((Message("user", f"Tell a story of {n} mice."),)) for n in range(EPISODES)]
-    cpu: dict[str, list[float]] = {}
     tokens: dict[str, dict[str, int]] = {}
     with tempfile.TemporaryDirectory() as folder:
         rollouts = {
@@ -204,27 +202,19 @@ def main() -> None:
             "TRL": peer(base, template, items, script, most, folder),
         }
 
-        def rate(name: str) -> Callable[[], float]:
-            def measured() -> float:
-                start, start_cpu = time.perf_counter(), time.process_time()
+        def turn(name: str) -> Callable[[], Cost]:
+            def rollout() -> None:
                 drawn, present = rollouts[name]()
-                seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - start_cpu
                 assert drawn == script.drawn, (name, drawn, script.drawn)
                 tokens[name] = {"drawn": drawn, "observed": present - drawn}
-                cpu.setdefault(name, []).append(drawn / cpu_seconds)
-                return drawn / seconds
 
-            return measured
+            return lambda: spent(rollout, amount=script.drawn)
 
-        rates = interleaved({name: rate(name) for name in rollouts}, options.rounds)
-    report = Report(
-        "environment_peers", measures=MEASURES, figures={"versions": versions("torch", "transformers", "trl")}
-    )
-    report.ratios = {
-        "drawn tokens/s, assay / TRL": ratio(rates["assay"], rates["TRL"]),
-        "drawn tokens/CPU s, assay / TRL": ratio(cpu["assay"], cpu["TRL"]),
-    }
-    report.figures |= {"tokens": tokens, "tokens/s": rates, "tokens/CPU s": cpu, "base": base.name}
+        compared = compare({name: turn(name) for name in rollouts}, options, rounds=options.rounds)
+    report = Report("environment_peers", measures=MEASURES, peers=("trl",))
+    report.ratios["drawn tokens, assay / TRL"] = compared.ratio("assay", "TRL")
+    report.figures |= {f"{name}, drawn tokens/s": str(compared.per_second(name)) for name in rollouts}
+    report.figures |= {"tokens": tokens, "base": base.name}
     report.finish(options)
 
 

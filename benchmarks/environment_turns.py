@@ -9,7 +9,6 @@ Rates are by wall and by CPU seconds of this process.
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,7 +25,7 @@ from assay_policy_training.plugins.samplers import decoding
 from assay_policy_training.plugins.samplers.decoding import Decoding
 from assay_policy_training.plugins.samplers.episodes import EpisodeSampler
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
-from measure import Report, arguments, interleaved, ratio, versions
+from measure import Cost, Report, arguments, compare, spent
 
 MEASURES = (
     "policy_training/assay_policy_training/plugins/environments",
@@ -79,7 +78,7 @@ class Planned(Decoding):
 
 def main() -> None:
     parser = arguments(__doc__ or "")
-    parser.add_argument("--rounds", type=int, default=None, help="default: 5; quick: 3")
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--turn-tokens", type=int, default=None, help="mean of a turn; default: 32; quick: 16")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
@@ -94,49 +93,45 @@ def main() -> None:
     items = [PromptItem((Message("user", f"Tell a story of {n} mice."),)) for n in range(rows)]
     told = [PromptItem((*item.prompt, *_told())) for item in items]
     room = Sampling(max_new_tokens=int(Planned.plan.sum(1).max()) + TURNS * 24, rows_at_once=AT_ONCE)
-    cpu: dict[str, list[float]] = {}
     present: dict[str, int] = {}
 
-    def rate(
+    def turn(
         name: str, sampler: Any, prompts: Sequence[PromptItem] = items, *, kept: bool = True
-    ) -> Callable[[], float]:
-        def measured() -> float:
+    ) -> Callable[[], Cost]:
+        def rollout() -> None:
             Planned.kept = kept
-            start, start_cpu = time.perf_counter(), time.process_time()
             batch = sampler.rollout(prompts, 1, seed=1, version=0)
             assert int(batch.mask.sum()) == drawn, (name, int(batch.mask.sum()), drawn)
-            cpu.setdefault(name, []).append(drawn / (time.process_time() - start_cpu))
             present[name] = int(batch.present.sum()) + int(batch.gen_mask.sum())
-            return drawn / (time.perf_counter() - start)
 
-        return measured
+        return lambda: spent(rollout, amount=drawn)
 
     def episodes(overlap: bool) -> EpisodeSampler:
         limits = EpisodeLimits(turns=TURNS, overlap=overlap)
         return EpisodeSampler(policy, TransformersSampler(policy, room), room, Slow(), limits)
 
     arms = {
-        "single": rate("single", TransformersSampler(policy, room)),
-        "reading": rate("reading", TransformersSampler(policy, room), told),
-        "episodes": rate("episodes", episodes(True)),
+        "single": turn("single", TransformersSampler(policy, room)),
+        "reading": turn("reading", TransformersSampler(policy, room), told),
+        "episodes": turn("episodes", episodes(True)),
     }
     if not options.quick:
         arms |= {
-            "rounds": rate("rounds", episodes(False)),
-            "reread": rate("reread", episodes(True), kept=False),
+            "rounds": turn("rounds", episodes(False)),
+            "reread": turn("reread", episodes(True), kept=False),
         }
-    rates = interleaved(arms, options.rounds or (3 if options.quick else 5))
-    report = Report("environment_turns", measures=MEASURES, figures={"versions": versions("torch", "transformers")})
-    for kind, by in (("", rates), (", CPU", cpu)):
-        for name, (ours, peer) in {
-            "episodes_to_single": ("episodes", "single"),
-            "episodes_to_reading": ("episodes", "reading"),
-            "rounds_to_single": ("rounds", "single"),
-            "kept_to_reread": ("episodes", "reread"),
-        }.items():
-            if ours in by and peer in by:
-                report.ratios[name + kind] = ratio(by[ours], by[peer])
-        report.figures |= {f"{name}, drawn tokens/s{kind}": values for name, values in by.items()}
+    compared = compare(arms, options, rounds=options.rounds)
+    report = Report("environment_turns", measures=MEASURES)
+    for name, (ours, peer) in {
+        "episodes_to_single": ("episodes", "single"),
+        "episodes_to_reading": ("episodes", "reading"),
+        "rounds_to_single": ("rounds", "single"),
+        "kept_to_reread": ("episodes", "reread"),
+    }.items():
+        if ours in arms and peer in arms:
+            report.ratios[name] = compared.ratio(ours, peer)
+    report.figures |= {f"{name}, drawn tokens/s": str(compared.per_second(name)) for name in arms}
+    report.figures |= {f"{name}, drawn tokens/CPU s": str(compared.per_cpu_second(name)) for name in arms}
     report.figures |= {"rows": rows, "mean tokens of a turn": mean, "drawn": drawn, "read and drawn": present}
     report.finish(options)
 

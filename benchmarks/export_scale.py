@@ -2,7 +2,7 @@
 
 Peers, measured in the same run, each in a process of its own, writing the same rows: DuckDB's bare COPY from one flat
 table, without the selection, the decisions and the joins of ids to texts that an export makes; and `datasets`:
-to_json and to_parquet of the same rows, loaded before its clock starts.
+to_json (in one process, and in one a core) and to_parquet of the same rows, loaded before its clock starts.
 
     python benchmarks/export_scale.py --quick
     python benchmarks/export_scale.py --rows 1000000
@@ -10,15 +10,17 @@ to_json and to_parquet of the same rows, loaded before its clock starts.
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import sys
 import tempfile
-import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from measure import ChildResult, Report, arguments, interleaved, ratio, run_child, versions
+from measure import ChildResult, Cost, Report, arguments, compare, run_child, spent
 from preference_texts import write_pairs
 
 MEASURES = (
@@ -28,6 +30,7 @@ MEASURES = (
 )
 
 TIMEOUT = 3600.0
+CORES = len(os.sched_getaffinity(0))
 #: Words of a row: as long as HH-RLHF's, about 1.5 kB.
 LENGTHS = {"prompt": (10, 120), "chosen": (20, 160), "rejected": (20, 160)}
 FLAT, STORE = "flat.duckdb", "workspace"
@@ -71,7 +74,7 @@ def _duckdb(folder: Path, out: Path) -> int:
     return int(row[0]) if row else 0
 
 
-def _datasets(folder: Path) -> Callable[[Path], int]:
+def _datasets(folder: Path, processes: int = 1) -> Callable[[Path], int]:
     import datasets
 
     datasets.disable_progress_bars()
@@ -80,7 +83,7 @@ def _datasets(folder: Path) -> Callable[[Path], int]:
 
     def write(out: Path) -> int:
         if out.suffix == ".jsonl":
-            loaded.to_json(str(out))
+            loaded.to_json(str(out), num_proc=processes if processes > 1 else None)
         else:
             loaded.to_parquet(str(out))
         return len(loaded)
@@ -89,7 +92,7 @@ def _datasets(folder: Path) -> Callable[[Path], int]:
 
 
 def child(name: str, folder: Path, ending: str) -> None:
-    """One contender in this process: its rows and seconds as JSON. The clock starts when libraries are loaded."""
+    """One contender in this process: rows, wall and CPU seconds as JSON. The clock starts when libraries are loaded."""
     import duckdb  # noqa: F401
 
     import assay_pipelines.exporters.export  # noqa: F401
@@ -98,22 +101,22 @@ def child(name: str, folder: Path, ending: str) -> None:
         "assay": lambda: lambda out: _assay(folder, out),
         "duckdb": lambda: lambda out: _duckdb(folder, out),
         "datasets": lambda: _datasets(folder),
+        "datasets, a process a core": lambda: _datasets(folder, CORES),
     }
     work = contenders[name]()
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         out = Path(scratch) / f"out.{ending}"
-        started = time.perf_counter()
-        rows = work(out)
-        seconds = time.perf_counter() - started
-        print(json.dumps({"rows": rows, "seconds": seconds, "mb": out.stat().st_size / 1e6}))
+        rows: list[int] = []
+        cost = spent(lambda: rows.append(work(out)))
+        print(json.dumps({"rows": rows[0], **asdict(cost), "mb": out.stat().st_size / 1e6}))
 
 
-def measure(folder: Path, rows: int, rounds: int, report: Report) -> None:
+def measure(folder: Path, rows: int, options: argparse.Namespace, report: Report) -> None:
     peaks: dict[str, float] = {}
     written: dict[str, float] = {}
 
-    def contender(name: str, ending: str) -> Callable[[], float]:
-        def measured() -> float:
+    def contender(name: str, ending: str) -> Callable[[], Cost]:
+        def measured() -> Cost:
             result: ChildResult = run_child(
                 [sys.executable, __file__, "--child", name, str(folder), ending], timeout=TIMEOUT
             )
@@ -123,20 +126,22 @@ def measure(folder: Path, rows: int, rounds: int, report: Report) -> None:
             key = f"{name} {ending}"
             peaks[key] = max(peaks.get(key, 0.0), result.peak_mb)
             written[key] = figures["mb"]
-            return float(rows / figures["seconds"])
+            return Cost(figures["wall_s"], figures["cpu_s"], rows)
 
         return measured
 
-    print(f"{'':<18}{'rows/s':>10}{'peak MB':>9}{'file MB':>9}")
-    for ending in ENDINGS:
-        rates = interleaved({name: contender(name, ending) for name in ("assay", "datasets", "duckdb")}, rounds)
-        report.ratios[f"export {ending} / datasets"] = ratio(rates["assay"], rates["datasets"])
-        report.ratios[f"export {ending} / duckdb COPY of a flat table"] = ratio(rates["assay"], rates["duckdb"])
-        for name, contender_rates in rates.items():
-            key = f"{name} {ending}"
-            middle = sorted(contender_rates)[len(contender_rates) // 2]
-            print(f"{key:<18}{middle:>10.0f}{peaks[key]:>9.0f}{written[key]:>9.0f}", flush=True)
-            report.figures.setdefault("rows_per_second", {})[key] = [round(rate) for rate in contender_rates]
+    print(f"{'':<34}{'rows/s':>10}{'peak MB':>9}{'file MB':>9}")
+    for number, ending in enumerate(ENDINGS):
+        names = ("assay", "datasets", "duckdb", *(("datasets, a process a core",) if ending == "jsonl" else ()))
+        contenders = {name: contender(name, ending) for name in names}
+        compared = compare(contenders, options, rounds=options.rounds, parts_left=len(ENDINGS) - number)
+        for peer in names[1:]:
+            title = "duckdb COPY of a flat table" if peer == "duckdb" else peer
+            report.ratios[f"export {ending} / {title}"] = compared.ratio("assay", peer)
+        for name in names:
+            key, rate = f"{name} {ending}", compared.per_second(name)
+            print(f"{key:<34}{rate.median:>10.0f}{peaks[key]:>9.0f}{written[key]:>9.0f}", flush=True)
+            report.figures.setdefault("rows_per_second", {})[key] = str(rate)
     report.figures["peak_mb"] = {key: round(peak) for key, peak in peaks.items()}
 
 
@@ -151,13 +156,11 @@ def main() -> None:
         name, folder, ending = options.child
         child(name, Path(folder), ending)
         return
-    rows, rounds = (30_000, 3) if options.quick else (options.rows, options.rounds)
-    report = Report(
-        "export_scale", measures=MEASURES, figures={"rows": rows, "versions": versions("duckdb", "datasets", "pyarrow")}
-    )
+    rows = 50_000 if options.quick else options.rows
+    report = Report("export_scale", measures=MEASURES, peers=("datasets",), figures={"rows": rows})
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
         prepare(Path(scratch), rows)
-        measure(Path(scratch), rows, rounds, report)
+        measure(Path(scratch), rows, options, report)
     report.finish(options)
 
 

@@ -16,10 +16,11 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from measure import Report, arguments, interleaved, peak_rss_mb, ratio, run_child, versions
+from measure import Cost, Report, Rounds, arguments, compare, peak_rss_mb, run_child, spent
 
 MEASURES = (
     "pipelines/assay_pipelines/hygiene",
@@ -200,8 +201,8 @@ def run_step(name: str, folder: Path, timeout: float) -> dict[str, Any]:
     return run_child(command, timeout=timeout).last_object()
 
 
-def against_rensa(folder: Path, rounds: int) -> tuple[Any, dict[str, float]]:
-    """Ratio of rates: the whole near-duplicate search, store and verification included, over rensa's bare rate."""
+def against_rensa(folder: Path, options: argparse.Namespace) -> Rounds:
+    """The whole near-duplicate search, store and verification included, and rensa alone."""
     import rensa
 
     from assay.workspace import Workspace
@@ -219,13 +220,12 @@ def against_rensa(folder: Path, rounds: int) -> tuple[Any, dict[str, float]]:
         ]
     turn = iter(range(1_000))
 
-    def ours() -> float:
-        started = time.perf_counter()
+    def ours() -> None:
         report = find_near_duplicates(workspace, NearDuplicateConfig(), f"run-round-{next(turn)}")
-        return report.items / (time.perf_counter() - started)
+        if report.items != len(texts):
+            raise RuntimeError(f"{report.items} of {len(texts)} texts")
 
-    def bare() -> float:
-        started = time.perf_counter()
+    def bare() -> None:
         index = rensa.RMinHashLSH(0.8, 128, 16)
         for low in range(0, len(texts), 10_000):
             shingles = []
@@ -235,16 +235,17 @@ def against_rensa(folder: Path, rounds: int) -> tuple[Any, dict[str, float]]:
             sketches = rensa.RMinHash.from_token_sets(shingles, 128, 42)
             index.insert_many(sketches, low)
             index.query_duplicate_flags(sketches)
-        return len(texts) / (time.perf_counter() - started)
 
-    timings = interleaved({"assay": ours, "rensa": bare}, rounds)
-    return ratio(timings["assay"], timings["rensa"]), {k: round(max(v)) for k, v in timings.items()}
+    def turns(work: Callable[[], None]) -> Callable[[], Cost]:
+        return lambda: spent(work, amount=len(texts), least_s=0.3)
+
+    return compare({"assay": turns(ours), "rensa": turns(bare)}, options, rounds=options.rounds)
 
 
 def main() -> None:
     parser = arguments(__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--sizes", type=int, nargs="+", help="numbers of pairs")
-    parser.add_argument("--rounds", type=int, default=3, help="of the comparison with rensa")
+    parser.add_argument("--rounds", type=int, default=5, help="of the comparison with rensa")
     parser.add_argument("--step", choices=("make", *STEPS), help=argparse.SUPPRESS)
     parser.add_argument("--workspace", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -253,12 +254,10 @@ def main() -> None:
         print(json.dumps(payload or step(options.step, options.workspace)))
         return
     sizes = options.sizes or (QUICK_SIZES if options.quick else SIZES)
-    report = Report(
-        "hygiene_scale", measures=MEASURES, figures={"versions": versions("rensa", "duckdb", "polars"), "steps": {}}
-    )
+    report = Report("hygiene_scale", measures=MEASURES, peers=("rensa",), figures={"steps": {}})
     titles = ("seconds", "cpu s", "pairs/s", "peak MB", "recall", "precision")
     print(f"{'pairs':>9}  {'step':<14}" + "".join(f"{title:>11}" for title in titles))
-    headline = None
+    headline: Rounds | None = None
     rates: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory(prefix="hygiene-") as temporary:
         for size in sizes:
@@ -266,7 +265,7 @@ def main() -> None:
             command = [sys.executable, __file__, "--step", "make", "--workspace", str(folder), "--sizes", str(size)]
             run_child(command, timeout=7_200)
             if size == min(sizes[-1], RATIO_SIZE) or (headline is None and size == sizes[-1]):
-                headline = against_rensa(folder, options.rounds)
+                headline = against_rensa(folder, options)
             for name in STEPS:
                 measured = run_step(name, folder, 7_200)
                 recall, precision = quality(name, measured)
@@ -283,9 +282,11 @@ def main() -> None:
                 values += [f"{figures['peak_mb']:.0f}", f"{recall:.4f}", f"{precision:.4f}"]
                 print(f"{size:>9}  {name:<14}" + "".join(f"{cell:>11}" for cell in values), flush=True)
     assert headline is not None
-    report.ratios["near_dup_over_rensa_bare"], report.figures["rates"] = headline
-    for name, found_rates in rates.items():
-        report.ratios[f"{name}_pairs_per_cpu_s_at_{sizes[-1]}_over_{sizes[0]}"] = found_rates[-1] / found_rates[0]
+    report.ratios["near-duplicate search / rensa alone"] = headline.ratio("assay", "rensa")
+    report.figures["pairs_per_second"] = {name: str(headline.per_second(name)) for name in headline.costs}
+    report.figures["pairs_per_cpu_s_by_size"] = {
+        name: dict(zip(sizes, map(round, by_size), strict=True)) for name, by_size in rates.items()
+    }
     report.finish(options)
 
 

@@ -2,7 +2,7 @@
 
 Peers, measured in the same run, each in a process of its own: DuckDB's bare `CREATE TABLE AS SELECT * FROM
 read_json(...)` into a file (and, beside it, into memory), and `datasets`: load_dataset("json") and a map to the same
-columns (messages, ids, label), row by row as its documentation has it, and in batches.
+columns (messages, ids, label), row by row as its documentation has it, in batches, and in batches by a process a core.
 
     python benchmarks/import_scale.py --quick
     python benchmarks/import_scale.py --sizes 100000 1000000 5000000      # 5M: 4 GB of text, 8 GB of disk
@@ -10,16 +10,18 @@ columns (messages, ids, label), row by row as its documentation has it, and in b
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from measure import ChildResult, Report, arguments, interleaved, ratio, run_child, versions
+from measure import ChildResult, Cost, Report, arguments, compare, run_child, spent
 from preference_texts import write_pairs
 
 MEASURES = (
@@ -28,6 +30,13 @@ MEASURES = (
 )
 
 TIMEOUT = 3600.0
+PEERS = {
+    "duckdb_file": "duckdb read_json into a file",
+    "duckdb_memory": "duckdb read_json into memory",
+    "datasets_rows": "datasets load + map",
+    "datasets_batches": "datasets load + batched map",
+    "datasets_processes": "datasets load + batched map, a process a core",
+}
 
 
 def assay_import(file: Path, folder: Path) -> int:
@@ -80,7 +89,7 @@ def datasets_rows(file: Path, folder: Path) -> int:
     return len(_loaded(file, folder).map(convert))
 
 
-def datasets_batches(file: Path, folder: Path) -> int:
+def datasets_batches(file: Path, folder: Path, processes: int | None = None) -> int:
     from assay import ids
     from assay.domain import Message
 
@@ -103,7 +112,12 @@ def datasets_batches(file: Path, folder: Path) -> int:
             "answer": answers,
         }
 
-    return len(_loaded(file, folder).map(convert, batched=True))
+    return len(_loaded(file, folder).map(convert, batched=True, num_proc=processes))
+
+
+def datasets_processes(file: Path, folder: Path) -> int:
+    """`datasets_batches` by a process a core."""
+    return datasets_batches(file, folder, len(os.sched_getaffinity(0)))
 
 
 def _loaded(file: Path, folder: Path) -> Any:
@@ -134,16 +148,27 @@ def split(file: Path, folder: Path) -> int:
 
 CONTENDERS: dict[str, Callable[[Path, Path], int]] = {
     work.__name__: work
-    for work in (assay_import, duckdb_file, duckdb_memory, datasets_rows, datasets_batches, stats, split)
+    for work in (
+        assay_import,
+        duckdb_file,
+        duckdb_memory,
+        datasets_rows,
+        datasets_batches,
+        datasets_processes,
+        stats,
+        split,
+    )
 }
 
 
 def child(name: str, file: Path, folder: Path) -> None:
-    """One contender in this process: its rows and seconds as JSON. The clock starts when the libraries are loaded and
-    an empty workspace is there; it stops when the file is closed, so that all has been written."""
-    import datasets  # noqa: F401
+    """One contender in this process: its rows, wall and CPU seconds as JSON. The clock starts when the libraries are
+    loaded and an empty workspace is there; it stops when the file is closed, so that all has been written."""
     import duckdb  # noqa: F401
     import pyarrow.parquet  # noqa: F401
+
+    if name.startswith("datasets"):
+        import datasets  # noqa: F401
 
     import assay_pipelines.importers.run  # noqa: F401
 
@@ -151,46 +176,47 @@ def child(name: str, file: Path, folder: Path) -> None:
         from assay.workspace import Workspace
 
         Workspace.create(folder / "workspace")
-    started = time.perf_counter()
-    rows = CONTENDERS[name](file, folder)
-    print(json.dumps({"rows": rows, "seconds": time.perf_counter() - started}))
+    rows: list[int] = []
+    cost = spent(lambda: rows.append(CONTENDERS[name](file, folder)))
+    print(json.dumps({"rows": rows[0], **asdict(cost)}))
 
 
-def run(name: str, file: Path, rows: int, *, keep: Path | None = None) -> tuple[float, ChildResult]:
-    """Rows per second of one contender, in an empty folder that is removed (or in `keep`). Raises if rows are lost."""
+def run(name: str, file: Path, rows: int, *, keep: Path | None = None) -> tuple[Cost, ChildResult]:
+    """What one contender costs, in an empty folder that is removed (or in `keep`). Raises if rows are lost."""
     with tempfile.TemporaryDirectory(dir=file.parent) as scratch:
         folder = keep or Path(scratch)
         result = run_child([sys.executable, __file__, "--child", name, file, folder], timeout=TIMEOUT)
     figures = result.last_object()
     if figures["rows"] != rows:
         raise RuntimeError(f"{name} took {figures['rows']} of {rows} rows")
-    return rows / figures["seconds"], result
+    return Cost(figures["wall_s"], figures["cpu_s"], rows), result
 
 
-def against_peers(file: Path, small: Path, sizes: tuple[int, int], rounds: int, report: Report) -> None:
+def against_peers(file: Path, small: Path, sizes: tuple[int, int], options: argparse.Namespace, report: Report) -> None:
     """Interleaved rounds. `datasets` reads `small` (its rate is taken per row), as does Assay in its company."""
     rows, few = sizes
     peaks: dict[str, float] = {}
 
-    def contender(name: str, path: Path, number: int) -> Callable[[], float]:
-        def measured() -> float:
-            rate, result = run(name, path, number)
+    def contender(name: str, path: Path, number: int) -> Callable[[], Cost]:
+        def measured() -> Cost:
+            cost, result = run(name, path, number)
             key = f"{name}@{number}"
             peaks[key] = max(peaks.get(key, 0.0), result.peak_mb)
-            return rate
+            return cost
 
         return measured
 
-    names = ("assay_import", "duckdb_file", "duckdb_memory")
-    rates = interleaved({name: contender(name, file, rows) for name in names}, rounds)
-    peers = ("assay_import", "datasets_rows", "datasets_batches")
-    slow = interleaved({name: contender(name, small, few) for name in peers}, rounds)
-    report.ratios["import / duckdb read_json into a file"] = ratio(rates["assay_import"], rates["duckdb_file"])
-    report.ratios["import / datasets load + map"] = ratio(slow["assay_import"], slow["datasets_rows"])
-    report.ratios["import / datasets load + batched map"] = ratio(slow["assay_import"], slow["datasets_batches"])
-    report.ratios["import / duckdb read_json into memory"] = ratio(rates["assay_import"], rates["duckdb_memory"])
-    report.figures["rows_per_second"] = {f"{name}@{rows}": [round(r) for r in series] for name, series in rates.items()}
-    report.figures["rows_per_second"] |= {f"{name}@{few}": [round(r) for r in series] for name, series in slow.items()}
+    parts = {
+        ("duckdb_file", "duckdb_memory"): (file, rows),
+        ("datasets_rows", "datasets_batches", "datasets_processes"): (small, few),
+    }
+    for number, (peers, (path, count)) in enumerate(parts.items()):
+        contenders = {name: contender(name, path, count) for name in ("assay_import", *peers)}
+        compared = compare(contenders, options, rounds=options.rounds, parts_left=len(parts) - number)
+        for peer in peers:
+            report.ratios[f"import / {PEERS[peer]}"] = compared.ratio("assay_import", peer)
+        for name in contenders:
+            report.figures.setdefault("rows_per_second", {})[f"{name}@{count}"] = str(compared.per_second(name))
     report.figures["peak_mb"] = {key: round(peak) for key, peak in peaks.items()}
 
 
@@ -202,16 +228,17 @@ def growth(folder: Path, sizes: list[int], report: Report) -> None:
         file, home = folder / f"pairs-{rows}.jsonl", folder / f"grown-{rows}"
         write_pairs(file, rows)
         home.mkdir()
-        rate, imported = run("assay_import", file, rows, keep=home)
+        cost, imported = run("assay_import", file, rows, keep=home)
         after = {}
         for name in ("stats", "split"):
-            per_second, result = run(name, file, rows, keep=home)
-            after[name] = (rows / per_second, result.peak_mb)
+            took, result = run(name, file, rows, keep=home)
+            after[name] = (took.wall_s, result.peak_mb)
         entry = {
             "rows": rows,
             "file_mb": round(file.stat().st_size / 1e6),
-            "rows_per_second": round(rate),
-            "seconds_per_million": round(1e6 / rate, 1),
+            "rows_per_second": round(rows / cost.wall_s),
+            "rows_per_cpu_second": round(rows / cost.cpu_s),
+            "seconds_per_million": round(1e6 * cost.wall_s / rows, 1),
             "peak_mb": round(imported.peak_mb),
             "store_mb": round((home / "workspace" / "assay.duckdb").stat().st_size / 1e6),
             **{f"{name}_s": round(seconds, 1) for name, (seconds, _) in after.items()},
@@ -224,10 +251,6 @@ def growth(folder: Path, sizes: list[int], report: Report) -> None:
         shutil.rmtree(home)
         file.unlink()
     report.figures["growth"] = table
-    if len(table) > 1:
-        first, last = table[0], table[-1]
-        name = f"cost of a row, {first['rows']} / {last['rows']}"
-        report.ratios[name] = last["rows_per_second"] / first["rows_per_second"]
 
 
 def main() -> None:
@@ -244,19 +267,16 @@ def main() -> None:
         name, file, folder = options.child
         child(name, Path(file), Path(folder))
         return
-    rows, rounds, sizes = options.rows, options.rounds, options.sizes
-    if options.quick:
-        rows, rounds, sizes = 60_000, 3, [20_000, 100_000]
-    report = Report("import_scale", measures=MEASURES)
-    report.figures["versions"] = versions("duckdb", "datasets", "pyarrow")
+    rows, sizes = (60_000, []) if options.quick else (options.rows, options.sizes)
+    report = Report("import_scale", measures=MEASURES, peers=("datasets",))
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
         folder = Path(scratch)
         file, small = folder / "pairs.jsonl", folder / "few.jsonl"
         write_pairs(file, rows)
         few = rows // 3
         write_pairs(small, few)
-        if rounds:
-            against_peers(file, small, (rows, few), rounds, report)
+        if options.rounds:
+            against_peers(file, small, (rows, few), options, report)
         growth(folder, sizes, report)
     report.finish(options)
 

@@ -28,7 +28,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from measured_code import CORE_PACKAGES, state
 
@@ -38,6 +38,8 @@ LEAST_ROUNDS = 3
 LEAST_S = 0.2  #: a turn of less is too short to time
 QUICK_S = 180.0
 STARTED = time.perf_counter()
+
+Turn = TypeVar("Turn")
 
 
 @dataclass(frozen=True)
@@ -150,16 +152,15 @@ class Rounds:
         return Ratio(self._ratio(ours, peer, "wall_s", "wall"), self._ratio(ours, peer, "cpu_s", "CPU"))
 
     def _ratio(self, ours: str, peer: str, seconds: str, word: str) -> Spread | Refusal:
-        rounds = len(self.costs[ours])
-        if rounds < LEAST_ROUNDS:
-            within = "" if self.budget_s is None else f" within {self.budget_s:.0f} s"
-            return Refusal(f"{rounds} round{'' if rounds == 1 else 's'}{within}, it takes {LEAST_ROUNDS}")
+        if len(self.costs[ours]) < LEAST_ROUNDS:
+            return decided([1.0] * len(self.costs[ours]), self.budget_s)
         for name in (ours, peer):
-            shortest = min(getattr(cost, seconds) for cost in self.costs[name])
+            shortest: float = min(getattr(cost, seconds) for cost in self.costs[name])
             if shortest < self.least_s:
                 return Refusal(f"a turn of {name} took {shortest:.2g} s ({word}), less than {self.least_s:g} s")
-        rates = [[cost.amount / getattr(cost, seconds) for cost in self.costs[name]] for name in (ours, peer)]
-        return Spread.of([a / b for a, b in zip(*rates, strict=True)])
+        turns = zip(self.costs[ours], self.costs[peer], strict=True)
+        ratios = [a.amount / getattr(a, seconds) / (b.amount / getattr(b, seconds)) for a, b in turns]
+        return decided(ratios, self.budget_s)
 
     def per_second(self, name: str) -> Spread:
         """Units of work a wall second."""
@@ -177,19 +178,31 @@ def compare(
     least_s: float = LEAST_S,
     parts_left: int = 1,
 ) -> Rounds:
-    """Each contender once a round, in turn, every second round in reverse order.
+    """Each contender once a round, in turn (`interleaved`).
 
-    With `--quick`, or a `--budget` in seconds since the script began, no round begins that would not end in time,
-    if it took as long as the longest before; of what is left, this comparison takes one of `parts_left` parts.
-    Ratios of fewer than three rounds, or with a turn under `least_s` seconds, are refused. Raises ValueError for
-    `rounds` under three.
+    Ratios of fewer than three rounds, or with a turn under `least_s` seconds, are refused.
+    """
+    return Rounds(interleaved(contenders, rounds, options, parts_left=parts_left), least_s, _budget(options))
+
+
+def interleaved(
+    contenders: Mapping[str, Callable[[], Turn]],
+    rounds: int,
+    options: argparse.Namespace | None = None,
+    *,
+    parts_left: int = 1,
+) -> dict[str, list[Turn]]:
+    """What each contender returns, once a round, in turn, every second round in reverse order.
+
+    With `--quick`, or a `--budget` in seconds since the script began, no round begins that would not end in time, if it
+    took as long as the longest before; of what is left, this comparison takes one of `parts_left` parts. Raises
+    ValueError for `rounds` under three.
     """
     if rounds < LEAST_ROUNDS:
         raise ValueError(f"{rounds} rounds decide nothing: at least {LEAST_ROUNDS}")
-    budget: float | None = options.budget if options.budget is not None else QUICK_S if options.quick else None
-    began = time.perf_counter()
+    budget, began = _budget(options), time.perf_counter()
     end = None if budget is None else began + max(0.0, STARTED + budget - began) / parts_left
-    costs: dict[str, list[Cost]] = {name: [] for name in contenders}
+    turns: dict[str, list[Turn]] = {name: [] for name in contenders}
     longest = 0.0
     for number in range(rounds):
         started = time.perf_counter()
@@ -197,35 +210,29 @@ def compare(
             break
         order = list(contenders) if number % 2 == 0 else list(contenders)[::-1]
         for name in order:
-            costs[name].append(contenders[name]())
+            turns[name].append(contenders[name]())
         longest = max(longest, time.perf_counter() - started)
-    return Rounds(costs, least_s, budget)
+    return turns
 
 
-def timed(work: Callable[[], object]) -> float:
-    """Seconds that `work()` took."""
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
+def _budget(options: argparse.Namespace | None) -> float | None:
+    if options is None:
+        return None
+    seconds: float | None = options.budget if options.budget is not None else QUICK_S if options.quick else None
+    return seconds
 
 
-def interleaved(contenders: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """As `compare`, where a contender returns a measurement of its own that is no time (bytes, memory, a rate that a
-    server reports). Raises ValueError for `rounds` under three.
-    """
-    if rounds < LEAST_ROUNDS:
-        raise ValueError(f"{rounds} rounds decide nothing: at least {LEAST_ROUNDS}")
-    timings: dict[str, list[float]] = {name: [] for name in contenders}
-    for number in range(rounds):
-        order = list(contenders) if number % 2 == 0 else list(contenders)[::-1]
-        for name in order:
-            timings[name].append(contenders[name]())
-    return timings
+def ratio(ours: Sequence[float], peer: Sequence[float]) -> Spread | Refusal:
+    """ours / peer, round by round, of what is no time (bytes, a rate that a server reports). More should be better."""
+    return decided([a / b for a, b in zip(ours, peer, strict=True)])
 
 
-def ratio(ours: Sequence[float], peer: Sequence[float]) -> Spread:
-    """ours / peer, round by round: what both had to bear in a round cancels. Give rates, so that more is better."""
-    return Spread.of([a / b for a, b in zip(ours, peer, strict=True)])
+def decided(ratios: Sequence[float], budget_s: float | None = None) -> Spread | Refusal:
+    """The spread of one ratio a round, of a limit to what was measured for instance; refused under three rounds."""
+    if len(ratios) >= LEAST_ROUNDS:
+        return Spread.of(ratios)
+    within = "" if budget_s is None else f" within {budget_s:.0f} s"
+    return Refusal(f"{len(ratios)} round{'' if len(ratios) == 1 else 's'}{within}, it takes {LEAST_ROUNDS}")
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,16 @@ store of the second part holds an import, a decision and two scores for each com
 
 from __future__ import annotations
 
+import argparse
 import json
-import resource
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
-from measure import ChildResult, Report, arguments, interleaved, ratio, run_child, versions
+from measure import ChildResult, Cost, Report, arguments, compare, run_child, spent
 from preference_texts import write_pairs
 
 MEASURES = (
@@ -93,7 +93,7 @@ WORKS: dict[str, Callable[[Path, Path], int]] = {
 
 
 def child(name: str, file: Path, folder: Path) -> None:
-    """One work in this process: its rows, seconds and CPU seconds as JSON."""
+    """One work in this process: its rows, wall and CPU seconds as JSON."""
     import duckdb  # noqa: F401
     import pyarrow.parquet  # noqa: F401
 
@@ -103,11 +103,9 @@ def child(name: str, file: Path, folder: Path) -> None:
         from assay.workspace import Workspace
 
         Workspace.create(folder / "workspace")
-    before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
-    rows = WORKS[name](file, folder)
-    seconds, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    print(json.dumps({"rows": rows, "seconds": seconds, "cpu": cpu}))
+    rows: list[int] = []
+    cost = spent(lambda: rows.append(WORKS[name](file, folder)))
+    print(json.dumps({"rows": rows[0], **asdict(cost)}))
 
 
 def run(name: str, file: Path, rows: int, folder: Path) -> ChildResult:
@@ -118,23 +116,19 @@ def run(name: str, file: Path, rows: int, folder: Path) -> ChildResult:
     return result
 
 
-def cost_of_the_log(file: Path, rows: int, rounds: int, report: Report) -> None:
-    cpu: dict[str, list[float]] = {"with_log": [], "without_log": []}
-
-    def contender(name: str) -> Callable[[], float]:
-        def measured() -> float:
+def cost_of_the_log(file: Path, rows: int, options: argparse.Namespace, report: Report) -> None:
+    def contender(name: str) -> Callable[[], Cost]:
+        def measured() -> Cost:
             with tempfile.TemporaryDirectory(dir=file.parent) as scratch:
                 figures = run(name, file, rows, Path(scratch)).last_object()
-            cpu[name].append(figures["cpu"])
-            return rows / float(figures["seconds"])
+            return Cost(figures["wall_s"], figures["cpu_s"], rows)
 
         return measured
 
-    rates = interleaved({name: contender(name) for name in cpu}, rounds)
-    report.ratios["import / import without the log"] = ratio(rates["with_log"], rates["without_log"])
-    per_cpu = {name: [rows / seconds for seconds in series] for name, series in cpu.items()}
-    report.ratios["the same, rows per CPU second"] = ratio(per_cpu["with_log"], per_cpu["without_log"])
-    report.figures["rows_per_second"] = {name: [round(rate) for rate in series] for name, series in rates.items()}
+    contenders = {name: contender(name) for name in ("with_log", "without_log")}
+    compared = compare(contenders, options, rounds=options.rounds)
+    report.ratios["import / import without the log"] = compared.ratio("with_log", "without_log")
+    report.figures["rows_per_second"] = {name: str(compared.per_second(name)) for name in contenders}
 
 
 def recovery(folder: Path, sizes: list[int], report: Report) -> None:
@@ -152,8 +146,8 @@ def recovery(folder: Path, sizes: list[int], report: Report) -> None:
             "rows": rows,
             "store_mb": round((home / "workspace" / "assay.duckdb").stat().st_size / 1e6),
             "log_mb": round(sum(path.stat().st_size for path in log.rglob("*") if path.is_file()) / 1e6),
-            **{f"{name}_s": round(result.last_object()["seconds"], 1) for name, result in results.items()},
-            **{f"{name}_cpu_s": round(result.last_object()["cpu"], 1) for name, result in results.items()},
+            **{f"{name}_s": round(result.last_object()["wall_s"], 1) for name, result in results.items()},
+            **{f"{name}_cpu_s": round(result.last_object()["cpu_s"], 1) for name, result in results.items()},
             **{f"{name}_peak_mb": round(result.peak_mb) for name, result in results.items()},
         }
         table.append(entry)
@@ -176,17 +170,14 @@ def main() -> None:
         name, file, folder = options.child
         child(name, Path(file), Path(folder))
         return
-    rows, rounds, sizes = options.rows, options.rounds, options.sizes
-    if options.quick:
-        rows, rounds, sizes = 50_000, 3, [20_000]
+    rows, sizes = (50_000, []) if options.quick else (options.rows, options.sizes)
     report = Report("rebuild_scale", measures=MEASURES)
-    report.figures["versions"] = versions("duckdb", "pyarrow")
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
         folder = Path(scratch)
-        if rounds:
+        if options.rounds:
             file = folder / "pairs.jsonl"
             write_pairs(file, rows)
-            cost_of_the_log(file, rows, rounds, report)
+            cost_of_the_log(file, rows, options, report)
             file.unlink()
         recovery(folder, sizes, report)
     report.finish(options)

@@ -21,7 +21,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from http_load import drive
-from measure import Report, Spread, arguments, interleaved, ratio, versions
+from measure import Cost, Report, arguments, compare, cpu_seconds
 from scripted_engine import reward_of
 from servers import scripted_server
 
@@ -73,39 +73,41 @@ def wait_for(url: str, replicas: int) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    rounds, count = (3, 96) if options.quick else (7, 192)
-    report = Report("replicas", measures=MEASURES)
-    report.figures = {"seconds an item": options.item_s, "clients": CLIENTS, "versions": versions("fastapi", "uvicorn")}
+    rounds, count = (5, 96) if options.quick else (7, 192)
+    report = Report("replicas", measures=MEASURES, peers=("fastapi", "uvicorn"))
+    report.figures = {"seconds an item": options.item_s, "clients": CLIENTS}
     report.figures["items/s that one engine can do"] = 1 / options.item_s
     with ExitStack() as running:
-        urls = {}
+        urls, pids = {}, {}
         for replicas in (1, options.replicas):
             server = scripted_server("--replicas", str(replicas), "--item-s", str(options.item_s))
-            urls[replicas], _ = running.enter_context(server)
+            urls[replicas], pids[replicas] = running.enter_context(server)
             wait_for(urls[replicas], replicas)
-        for kind, prompts in KINDS.items():
+        for left, (kind, prompts) in zip((2, 1), KINDS.items(), strict=True):
             done = dict.fromkeys(urls, 0)
 
-            def rate_at(replicas: int, kind: str = kind, prompts: int = prompts, done: dict[int, int] = done) -> float:
+            def turn(replicas: int, kind: str = kind, prompts: int = prompts, done: dict[int, int] = done) -> Cost:
                 done[replicas] += 1
                 bodies = requests_of(prompts, count, f"{kind} {done[replicas]}")
+                before = cpu_seconds(pids[replicas])
                 load = drive(urls[replicas] + "/v1/score", bodies, clients=CLIENTS, keep=True)
                 if not load.all_answered:
                     sys.exit(f"{replicas} replicas: {load.statuses}")
+                cpu = cpu_seconds(pids[replicas]) - before
                 check(bodies, load.replies)
-                return RESPONSES * load.requests_per_s
+                return Cost(load.seconds, cpu, RESPONSES * count)
 
-            contenders: dict[str, Callable[[], float]] = {
-                str(replicas): lambda replicas=replicas: rate_at(replicas)  # type: ignore[misc]
+            contenders: dict[str, Callable[[], Cost]] = {
+                str(replicas): lambda replicas=replicas: turn(replicas)  # type: ignore[misc]
                 for replicas in urls
             }
             for contender in contenders.values():  # once unmeasured: engines learn their speed
                 contender()
-            rates = interleaved(contenders, rounds)
+            compared = compare(contenders, options, rounds=rounds, parts_left=left)
             name = f"{kind} a request: {options.replicas} replicas / 1"
-            report.ratios[name] = ratio(rates[str(options.replicas)], rates["1"])
+            report.ratios[name] = compared.ratio(str(options.replicas), "1")
             report.figures[f"items/s, {kind} a request"] = {
-                replicas: round(Spread.of(values).median, 1) for replicas, values in rates.items()
+                replicas: round(compared.per_second(replicas).median, 1) for replicas in contenders
             }
     for name, value in report.figures.items():
         print(f"{name}: {value}")

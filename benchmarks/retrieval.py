@@ -21,9 +21,10 @@ import faiss
 import numpy as np
 import torch
 from sentence_transformers.util import semantic_search
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from assay_pipelines.embedding.index import ApproximateIndex, ArrayVectors, ExactIndex, IndexConfig, Neighbours
-from measure import Report, Spread, arguments, interleaved, peak_rss_mb, ratio, timed, versions
+from measure import Cost, Report, arguments, compare, peak_rss_mb, spent
 
 MEASURES = ("pipelines/assay_pipelines/embedding/index.py",)
 
@@ -55,9 +56,10 @@ def main() -> None:
     if options.on_disk:
         print(json.dumps(on_disk(options.on_disk, queries=500)))
         return
-    n, queries, rounds = (30_000, 500, 3) if options.quick else (200_000, 1_000, 5)
+    n, queries = (30_000, 500) if options.quick else (200_000, 1_000)
     torch.set_num_threads(1)
     faiss.omp_set_num_threads(1)
+    threadpool_limits(1)  # NumPy's
     rows, queries_matrix = clustered(n, queries)
     ids = [f"c-{i:09d}" for i in range(n)]
     vectors = ArrayVectors(ids, rows)
@@ -77,33 +79,32 @@ def main() -> None:
         "NumPy full matrix": numpy_matrix,
     }
 
-    started = time.perf_counter()
-    approximate = ApproximateIndex(vectors, IndexConfig())
-    build = time.perf_counter() - started
+    made: list[ApproximateIndex] = []
+    build = spent(lambda: made.append(ApproximateIndex(vectors, IndexConfig()))).wall_s
+    approximate = made[0]
 
-    def rate(work: Callable[[], object]) -> Callable[[], float]:
-        return lambda: queries / timed(work)
+    def searching(work: Callable[[], object]) -> Callable[[], Cost]:
+        return lambda: spent(work, amount=queries, least_s=0.5)
 
-    timings = interleaved(
-        {
-            "exact": rate(lambda: exact.nearest(queries_matrix, K)),
-            "approximate": rate(lambda: approximate.nearest(queries_matrix, K)),
-            **{name: rate(work) for name, work in peers.items()},
-        },
-        rounds,
-    )
+    ours = {
+        "exact": lambda: exact.nearest(queries_matrix, K),
+        "approximate": lambda: approximate.nearest(queries_matrix, K),
+    }
+    contenders = {name: searching(work) for name, work in {**ours, **peers}.items()}
+    compared = compare(contenders, options)
     truth = exact.nearest(queries_matrix, K)
     _, flat_answer = flat.search(queries_matrix, K)
     same = recall(truth, [[(ids[int(i)], 0.0) for i in row] for row in flat_answer])
-    report = Report("retrieval", measures=MEASURES)
+    report = Report("retrieval", measures=MEASURES, peers=("faiss-cpu", "sentence-transformers"))
     for name in peers:
-        report.ratios[f"exact / {name}"] = ratio(timings["exact"], timings[name])
-    report.ratios["approximate / exact"] = ratio(timings["approximate"], timings["exact"])
-    per_query = 1 / Spread.of(timings["exact"]).median - 1 / Spread.of(timings["approximate"]).median
+        report.ratios[f"exact / {name}"] = compared.ratio("exact", name)
+    report.ratios["approximate / exact"] = compared.ratio("approximate", "exact")
+    rates = {name: compared.per_second(name).median for name in contenders}
+    per_query = 1 / rates["exact"] - 1 / rates["approximate"]
     report.figures = {
         "vectors": n,
         "queries": queries,
-        "rates": {name: round(Spread.of(values).median, 1) for name, values in timings.items()},
+        "rates": {name: round(rate, 1) for name, rate in rates.items()},
         "agreement_with_faiss_flat": same,
         "recall_at_8": {
             f"probes {share}": recall(
@@ -115,7 +116,6 @@ def main() -> None:
         "breaks_even": round(build / per_query) if per_query > 0 else None,
         "hnsw": _hnsw(rows, queries_matrix, ids, truth),
         "peak_mb": round(peak_rss_mb()),
-        "versions": versions("faiss-cpu", "numpy", "torch", "sentence-transformers"),
     }
     for name, value in report.figures.items():
         print(f"{name}: {value}")
@@ -188,8 +188,8 @@ def own_memory_mb() -> float:
 def _hnsw(rows: Any, queries: Any, ids: list[str], truth: Neighbours) -> dict[str, float]:
     graph = faiss.IndexHNSWFlat(DIMENSION, 16, faiss.METRIC_INNER_PRODUCT)
     graph.hnsw.efConstruction, graph.hnsw.efSearch = 128, 64
-    build = timed(lambda: graph.add(rows))
-    seconds = timed(lambda: graph.search(queries, K))
+    build = spent(lambda: graph.add(rows)).wall_s
+    seconds = spent(lambda: graph.search(queries, K)).wall_s
     _, places = graph.search(queries, K)
     answer: Neighbours = [[(ids[int(i)], 0.0) for i in row if i >= 0] for row in places]
     return {"build_s": round(build, 2), "rate": round(len(queries) / seconds, 1), "recall_at_8": recall(truth, answer)}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from measure import Report, arguments, interleaved, ratio, timed
+from measure import Report, arguments, compare, spent
 
 MEASURES = (
     "serving/assay_serving/rubrics",
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2", help="principle model, or any language model")
     parser.add_argument("--layers", type=int, default=None, help="only the first ones, of both sides (quick: 3)")
     options = parser.parse_args()
-    rounds = 3 if options.quick else 7
+    rounds = 5 if options.quick else 7
 
     from assay.domain import Message
     from assay.score import Score
@@ -86,17 +86,17 @@ def main() -> None:
         given = [score.probability for score in plain.score(questions) if isinstance(score, Score)]
         answers["plain"] = [value for value in given if value is not None]
 
-    seconds = interleaved({"shared": lambda: timed(grade), "plain": lambda: timed(ask)}, rounds)
+    contenders = {"shared": lambda: spent(grade, amount=RESPONSES), "plain": lambda: spent(ask, amount=RESPONSES)}
+    compared = compare(contenders, options, rounds=rounds)
     apart = max(abs(a - b) for a, b in zip(answers["shared"], answers["plain"], strict=True))
     assert len(answers["plain"]) == ITEMS * RESPONSES
     assert apart < 1e-3, f"the two ways differ by {apart}"
     tokens, computed = packed.last_tokens, packed.last_computed
-    rates = {name: [RESPONSES / each for each in of] for name, of in seconds.items()}
     report = Report("rubric_scoring", measures=MEASURES)
-    report.ratios["shared / plain"] = ratio(rates["shared"], rates["plain"])
+    report.ratios["shared / plain"] = compared.ratio("shared", "plain")
     report.figures |= {
         "layers": len(packed.model.model.layers),
-        "seconds": seconds,
+        "responses_per_cpu_s": {name: round(compared.per_cpu_second(name).median, 2) for name in contenders},
         "tokens": tokens,
         "positions_computed": computed,
         "largest_difference_of_grades": apart,

@@ -19,7 +19,6 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -89,7 +88,7 @@ def main() -> None:
     parser.add_argument("--pairs", default="20000,200000", help="sizes")
     options = parser.parse_args()
     report = Report(NAME, measures=MEASURES)
-    sizes = [2000] if options.quick else [int(size) for size in options.pairs.split(",")]
+    sizes = [5000] if options.quick else [int(size) for size in options.pairs.split(",")]
     for size in sizes:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
@@ -97,22 +96,18 @@ def main() -> None:
                 for n in range(size):
                     row = {"prompt": f"question {n}", "chosen": f"good {n} " * 4, "rejected": f"bad {n} " * 4}
                     file.write(json.dumps(row) + "\n")
-            results: dict[str, Any] = {k: {"first": measured(folder, "encode", k)} for k in ("lists", "mapped")}
-            figures: dict[str, list[dict[str, float]]] = {"lists": [], "mapped": []}
-
-            def epoch(kind: str) -> float:
-                figures[kind].append(measured(folder, "train", kind))  # noqa: B023  # called at once
-                return figures[kind][-1]["us_a_pair"]  # noqa: B023
-
-            interleaved({kind: partial(epoch, kind) for kind in figures}, 3)
-        for kind, rounds in figures.items():
-            results[kind]["other"] = {key: str(Spread.of([each[key] for each in rounds])) for key in rounds[0]}
-        report.figures[str(size)] = results
-        print(size, json.dumps(results), flush=True)
-        mb = {kind: [each["mb"] for each in rounds] for kind, rounds in figures.items()}
-        report.ratios[f"memory of another process, lists / mapped, {size} pairs"] = ratio(mb["lists"], mb["mapped"])
-        encoded = {kind: [results[kind]["first"]["mb"]] for kind in figures}
-        report.ratios[f"memory of the first, lists / mapped, {size} pairs"] = ratio(encoded["lists"], encoded["mapped"])
+            figures: dict[str, dict[str, list[dict[str, float]]]] = {}
+            for left, phase in ((2, "encode"), (1, "train")):
+                turns = {kind: partial(measured, folder, phase, kind) for kind in ("lists", "mapped")}
+                figures[phase] = interleaved(turns, 3, options, parts_left=left)
+        titles = {"encode": "memory of the first", "train": "memory of another process"}
+        for phase, by_kind in figures.items():
+            mb = {kind: [each["mb"] for each in rounds] for kind, rounds in by_kind.items()}
+            report.ratios[f"{titles[phase]}, lists / mapped, {size} pairs"] = ratio(mb["lists"], mb["mapped"])
+            for kind, rounds in by_kind.items():
+                spread = {key: str(Spread.of([each[key] for each in rounds])) for key in rounds[0]}
+                report.figures[f"{size} pairs, {phase}, {kind}"] = spread
+                print(size, phase, kind, json.dumps(spread), flush=True)
     report.finish(options)
 
 

@@ -12,12 +12,11 @@ pairs (needs the shared data).
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 from hh_pairs import hh_pairs
-from measure import Report, Spread, arguments, interleaved, ratio
+from measure import Cost, Report, arguments, compare, spent
 
 MEASURES = (
     "serving/assay_serving/generative",
@@ -42,7 +41,7 @@ def main() -> None:
     from assay_serving.model_config import ModelConfig
 
     torch.set_num_threads(1)  # so that CPU seconds are the work and not the waiting
-    layers, rounds = options.layers or (4 if options.quick else 10), 3 if options.quick else 5
+    layers, rounds = options.layers or (4 if options.quick else 10), 5
     votes: int = options.votes
     judging = with_settings(PAIRWISE.judging, temperature=1.0, samples=votes, max_new_tokens=options.new_tokens)
     writer, _ = LocalWriter.load(ModelConfig("smollm2", device="cpu"), judging=judging)
@@ -55,19 +54,18 @@ def main() -> None:
     read: dict[str, list[int]] = {}
     logps: dict[str, list[Any]] = {}
 
-    def measured(name: str, work: Callable[[Any, int], Any]) -> Callable[[], float]:
-        def once() -> float:
+    def measured(name: str, work: Callable[[Any, int], Any]) -> Callable[[], Cost]:
+        def once() -> Cost:
             number = len(read.setdefault(name, []))
             positions: list[int] = []
             hook = model.model.register_forward_pre_hook(
                 lambda _, __, inputs: positions.append(inputs["input_ids"].numel()), with_kwargs=True
             )
-            started = time.process_time()
-            logps.setdefault(name, []).append(work(questions[number], number))
-            seconds: float = time.process_time() - started
+            answers = logps.setdefault(name, [])
+            cost = spent(lambda: answers.append(work(questions[number], number)), amount=votes)
             hook.remove()
             read[name].append(sum(count for count in positions if count > votes))  # not the steps of single tokens
-            return votes / seconds
+            return cost
 
         return once
 
@@ -88,7 +86,7 @@ def main() -> None:
     }
     for contender in contenders.values():  # once unmeasured: a first pass prepares kernels
         contender()
-    rates = interleaved(contenders, rounds)
+    compared = compare(contenders, options, rounds=rounds)
     pairs = zip(logps["log-probs, at once"], logps["log-probs, alone"], strict=True)
     apart = max(
         abs(one[label] - other[label]) for a, b in pairs for one, other in zip(a, b, strict=True) for label in "AB"
@@ -97,14 +95,14 @@ def main() -> None:
         sys.exit(f"log-probs differ by {apart:.3g}: the comparison means nothing")
     report = Report("vote_sharing", measures=MEASURES)
     report.ratios = {
-        f"{part}: at once / alone": ratio(rates[f"{part}, at once"], rates[f"{part}, alone"])
+        f"{part}: at once / alone": compared.ratio(f"{part}, at once", f"{part}, alone")
         for part in ("log-probs", "answers")
     }
     report.figures = {
         "votes": votes,
         "layers": layers,
         "prefilled": {name: sum(counts[1:]) for name, counts in read.items()},
-        "votes_per_cpu_s": {name: round(Spread.of(values).median, 2) for name, values in rates.items()},
+        "votes_per_cpu_s": {name: round(compared.per_cpu_second(name).median, 2) for name in contenders},
         "largest_difference": apart,
     }
     for name, value in report.figures.items():
