@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -93,10 +94,7 @@ def _datasets(folder: Path, processes: int = 1) -> Callable[[Path], int]:
 
 def child(name: str, folder: Path, ending: str) -> None:
     """One contender in this process: rows, wall and CPU seconds as JSON. The clock starts when libraries are loaded."""
-    import duckdb  # noqa: F401
-
-    import assay_pipelines.exporters.export  # noqa: F401
-
+    import_module("assay_pipelines.exporters.export" if name == "assay" else name.split(",")[0])
     contenders: dict[str, Callable[[], Callable[[Path], int]]] = {
         "assay": lambda: lambda out: _assay(folder, out),
         "duckdb": lambda: lambda out: _duckdb(folder, out),

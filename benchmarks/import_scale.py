@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,10 @@ MEASURES = (
 )
 
 TIMEOUT = 3600.0
+#: What each loads before its clock starts.
+OURS = ("duckdb", "pyarrow.parquet", "assay_pipelines.importers.run")
+LIBRARIES: dict[str, tuple[str, ...]] = dict.fromkeys(("assay", "stats", "split"), OURS)
+LIBRARIES |= {"duckdb": ("duckdb",), "datasets": ("datasets", "pyarrow.parquet", "assay.ids")}
 PEERS = {
     "duckdb_file": "duckdb read_json into a file",
     "duckdb_memory": "duckdb read_json into memory",
@@ -164,14 +169,8 @@ CONTENDERS: dict[str, Callable[[Path, Path], int]] = {
 def child(name: str, file: Path, folder: Path) -> None:
     """One contender in this process: its rows, wall and CPU seconds as JSON. The clock starts when the libraries are
     loaded and an empty workspace is there; it stops when the file is closed, so that all has been written."""
-    import duckdb  # noqa: F401
-    import pyarrow.parquet  # noqa: F401
-
-    if name.startswith("datasets"):
-        import datasets  # noqa: F401
-
-    import assay_pipelines.importers.run  # noqa: F401
-
+    for module in LIBRARIES[name.partition("_")[0]]:
+        import_module(module)
     if name == assay_import.__name__:
         from assay.workspace import Workspace
 
