@@ -3,8 +3,8 @@
 All three have the weights of SmolLM2's first layers and score the same HH pairs (both responses, shuffled), in float32.
 `adapter` is INF-ORM's form (two layers with ReLU on the last token), read as it lies; `own` is a stock classifier, as
 `assay train bt` writes it and as Skywork-Reward is published; `publisher` is the loop of the form's card and of
-reward-bench: the same network on batches of 8 padded on the right, in the order given. Ratios are of responses a CPU
-second; the rewards of adapter and publisher must agree. Needs the shared data.
+reward-bench: the same network on batches of 8 padded on the right, here sorted by length. Ratios are of responses; the
+rewards of adapter and publisher must agree. Needs the shared data.
 
     python benchmarks/adapter_scoring.py [--quick] [--json]
 """
