@@ -1,7 +1,7 @@
 """How fast `assay data import` reads JSON Lines, in what memory, and how its cost grows with the number of rows.
 
 Peers, measured in the same run, each in a process of its own: DuckDB's bare `CREATE TABLE AS SELECT * FROM
-read_json(...)` into a file (and, beside it, into memory), and `datasets`: load_dataset("json") and a map to the same
+read_json(...)` into a file, and `datasets`: load_dataset("json") and a map to the same
 columns (messages, ids, label), row by row as its documentation has it, in batches, and in batches by a process a core.
 
     python benchmarks/import_scale.py --quick
@@ -37,7 +37,6 @@ LIBRARIES: dict[str, tuple[str, ...]] = dict.fromkeys(("assay", "stats", "split"
 LIBRARIES |= {"duckdb": ("duckdb",), "datasets": ("datasets", "pyarrow.parquet", "assay.ids")}
 PEERS = {
     "duckdb_file": "duckdb read_json into a file",
-    "duckdb_memory": "duckdb read_json into memory",
     "datasets_rows": "datasets load + map",
     "datasets_batches": "datasets load + batched map",
     "datasets_processes": "datasets load + batched map, a process a core",
@@ -54,17 +53,9 @@ def assay_import(file: Path, folder: Path) -> int:
 
 
 def duckdb_file(file: Path, folder: Path) -> int:
-    return _duckdb(file, str(folder / "bare.duckdb"))
-
-
-def duckdb_memory(file: Path, folder: Path) -> int:
-    return _duckdb(file, ":memory:")
-
-
-def _duckdb(file: Path, database: str) -> int:
     import duckdb
 
-    with duckdb.connect(database) as db:
+    with duckdb.connect(str(folder / "bare.duckdb")) as db:
         db.execute(f"CREATE TABLE bare AS SELECT * FROM read_json('{file}')")
         row = db.execute("SELECT count(*) FROM bare").fetchone()
     return int(row[0]) if row else 0
@@ -156,7 +147,6 @@ CONTENDERS: dict[str, Callable[[Path, Path], int]] = {
     for work in (
         assay_import,
         duckdb_file,
-        duckdb_memory,
         datasets_rows,
         datasets_batches,
         datasets_processes,
@@ -206,7 +196,7 @@ def against_peers(file: Path, small: Path, sizes: tuple[int, int], options: argp
         return measured
 
     parts = {
-        ("duckdb_file", "duckdb_memory"): (file, rows),
+        ("duckdb_file",): (file, rows),
         ("datasets_rows", "datasets_batches", "datasets_processes"): (small, few),
     }
     for number, (peers, (path, count)) in enumerate(parts.items()):
@@ -272,7 +262,7 @@ def main() -> None:
         folder = Path(scratch)
         file, small = folder / "pairs.jsonl", folder / "few.jsonl"
         write_pairs(file, rows)
-        few = rows // 3
+        few = rows // (5 if options.quick else 3)
         write_pairs(small, few)
         if options.rounds:
             against_peers(file, small, (rows, few), options, report)
