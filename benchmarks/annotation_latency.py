@@ -161,6 +161,7 @@ def main() -> None:
             f"p{int(100 * share)}_ms": str(Spread.of([percentile(times, share) for times in rounds_seen]))
             for share in SHARES
         } | {"keys_a_round": keys}
+    report.limits = dict.fromkeys(report.ratios, 1.0)
     for name, value in report.figures.items():
         print(f"{name}: {value}")
     report.finish(options)

@@ -172,7 +172,8 @@ def main() -> None:
     )
     for which in ("",) if options.quick else ("", ", rewards"):
         lag, lag_four, four, one, many = (name + which for name in list(ARMS)[: len(ARMS) // 2])
-        report.ratios[f"actors_4_to_lag_1{which}"] = compared.ratio(four, lag)
+        title = f"actors_4_to_lag_1{which}"
+        report.ratios[title], report.limits[title] = compared.ratio(four, lag), 1.8
         report.ratios[f"actors_4_to_lag_1_with_the_same_actors{which}"] = compared.ratio(four, lag_four)
         report.ratios[f"actors_32_to_linear{which}"] = ratio(used[many], used[one])
     for name in arms:

@@ -35,6 +35,7 @@ TIMEOUT = 3600.0
 OURS = ("duckdb", "pyarrow.parquet", "assay_pipelines.importers.run")
 LIBRARIES: dict[str, tuple[str, ...]] = dict.fromkeys(("assay", "stats", "split"), OURS)
 LIBRARIES |= {"duckdb": ("duckdb",), "datasets": ("datasets", "pyarrow.parquet", "assay.ids")}
+LIMITS = {"import / duckdb read_json into a file": 0.3, "import / datasets load + map": 5.0}
 PEERS = {
     "duckdb_file": "duckdb read_json into a file",
     "datasets_rows": "datasets load + map",
@@ -257,7 +258,7 @@ def main() -> None:
         child(name, Path(file), Path(folder))
         return
     rows, sizes = (60_000, []) if options.quick else (options.rows, options.sizes)
-    report = Report("import_scale", measures=MEASURES, peers=("datasets",))
+    report = Report("import_scale", measures=MEASURES, peers=("datasets",), limits=LIMITS)
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
         folder = Path(scratch)
         file, small = folder / "pairs.jsonl", folder / "few.jsonl"
