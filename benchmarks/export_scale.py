@@ -154,7 +154,7 @@ def main() -> None:
         name, folder, ending = options.child
         child(name, Path(folder), ending)
         return
-    rows = 50_000 if options.quick else options.rows
+    rows = 30_000 if options.quick else options.rows
     report = Report("export_scale", measures=MEASURES, peers=("datasets",), figures={"rows": rows})
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
         prepare(Path(scratch), rows)

@@ -54,7 +54,7 @@ def _rows(baseline: Baseline, mark: str) -> list[tuple[str, ...]]:
             title.replace("|", "/"),
             _cell(title, spread, refused),
             _cell(f"{title}, CPU", spread, refused),
-            _limit(result.get("limits", {}).get(title)),
+            _limit(result.get("limits", {}).get(title), spread.get(f"{title}, CPU") or spread.get(title)),
             where,
             commit + mark,
         )
@@ -70,8 +70,13 @@ def _cell(name: str, spread: dict[str, Any], refused: dict[str, str]) -> str:
     return f"none: {refused[name]}" if name in refused else ""
 
 
-def _limit(least: float | None) -> str:
-    return "" if least is None else f"at least {least:g}"
+def _limit(least: float | None, spread: dict[str, Any] | None) -> str:
+    if least is None:
+        return ""
+    if spread is None:
+        return f"at least {least:g}"
+    word = "met" if spread["low"] >= least else "**missed**" if spread["high"] < least else "*undecided*"
+    return f"at least {least:g}: {word}"
 
 
 def without_marks(page: str) -> str:

@@ -54,7 +54,11 @@ def baseline(script: str, quick: bool, date: str, ratios: dict[str, float] | Non
     }
     machine = {"cpu": "a processor", "cores": 2, "load_at_start": 3.4}
     result = {"ratios": ratios or {}, "spread": spread, "machine": machine, "date": date}
-    result |= {"code": {"commit": "0123abc"}, "refused": {"a / b, CPU": "2 rounds"}, "limits": {"a / b": 2.0}}
+    result |= {
+        "code": {"commit": "0123abc"},
+        "refused": {"a / b, CPU": "2 rounds"},
+        "limits": {"a / b": 3.8, "c / d": 2.0},
+    }
     return Baseline(Path(f"{script}.json"), script, quick, result)
 
 
@@ -62,10 +66,10 @@ def test_a_row_has_the_ratio_by_wall_and_cpu_its_limit_and_what_is_wrong_with_it
     stored = baseline("x", True, "2026-01-02", {"a / b": 4.0, "c / d": 1.05})
     (_, _, first, second) = table([stored], lambda _: True).splitlines()
     assert first == (
-        "| `x` --quick | a / b | 4 (3.6 to 4.4) | none: 2 rounds | at least 2 | a processor, 2 cores, load 3 "
-        "| 0123abc **older than the code** |"
+        "| `x` --quick | a / b | 4 (3.6 to 4.4) | none: 2 rounds | at least 3.8: *undecided* "
+        "| a processor, 2 cores, load 3 | 0123abc **older than the code** |"
     )
-    assert "| c / d | 1.05 (0.945 to 1.16) *undecided* |  |  |" in second
+    assert "| c / d | 1.05 (0.945 to 1.16) *undecided* |  | at least 2: **missed** |" in second
     assert "older than the code" not in without_marks(first)
 
 
