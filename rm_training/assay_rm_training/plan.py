@@ -15,6 +15,7 @@ import torch
 from assay.domain import Message, PreferencePair, Prompt
 from assay.errors import BadInputError
 from assay.models.chat.renderer import Renderer
+from assay.models.devices import pass_tokens
 from assay.models.loading import context_length
 from assay.models.parallelism.strategy import SingleProcess
 from assay.planning.cards import Card
@@ -33,7 +34,6 @@ from assay_rm_training.methods.task import TrainingTask
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.preference.pairs import PairMethod
 from assay_rm_training.preference.unpaired import UnpairedMethod
-from assay_rm_training.training.batch_losses import CPU_TOKENS, DEVICE_TOKENS
 from assay_rm_training.training.loop import make_optimizer, train_step, update_weights
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 
@@ -74,7 +74,7 @@ class PlannedRewardModel:
     def sizes(self) -> tuple[int, int]:
         with self._loaded(self.config) as (loaded, _):
             smallest = loaded.costs[0]
-        default = CPU_TOKENS if self.card.kernels == "cpu" else DEVICE_TOKENS
+            default = pass_tokens(torch.device("cpu"))
         batch_cost = smallest * -(-self.config.batch_size // self.ranks)
         return smallest, max(smallest, min(batch_cost, self.config.micro_batch_tokens or default))
 

@@ -5,10 +5,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from assay.errors import BadInputError
+from assay.models.config_only import active
 
 if TYPE_CHECKING:
     import torch
 
+#: Positions of one forward pass in training where none are given, on a processor and elsewhere.
+PROCESSOR_PASS, CARD_PASS = 2048, 16384
 FORMATS = ("auto", "float32", "bfloat16", "float16")
 
 
@@ -48,6 +51,12 @@ def pick_dtype(device: "torch.device", want: str = "auto") -> "torch.dtype":
     if want == "auto":
         return torch.bfloat16 if has_fast_bfloat16(device) else torch.float32
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[want]
+
+
+def pass_tokens(device: "torch.device") -> int:
+    """Positions of one forward pass in training where none are given; while a plan is made, of the planned device."""
+    plan = active()
+    return PROCESSOR_PASS if (plan.kernels if plan else device.type) == "cpu" else CARD_PASS
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:

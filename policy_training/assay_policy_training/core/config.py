@@ -27,7 +27,8 @@ class Optimisation(RecipeSettings, section="optimisation"):
     max_grad_norm: Annotated[float, Gt(0)] = 1.0
     epochs: Annotated[int, Ge(1)] = 1  #: passes over each batch of rollouts
     minibatches: Annotated[int, Ge(1)] = 1  #: optimiser steps per pass
-    micro_batch_rows: Annotated[int, Ge(1)] = 8  #: rows per backward pass; bounds memory, changes no gradient
+    micro_batch_tokens: Annotated[int, Ge(0)] = 0  #: positions per pass; bounds memory, changes no gradient
+    micro_batch_rows: Annotated[int, Ge(0)] = 0  #: rows per pass; neither set: 2048 tokens on a CPU, else 16384
     autocast: bool | None = None  #: bfloat16 products around float32 weights; null: on a GPU that has them
     gradient_checkpointing: bool = False  #: keep each layer's input only, compute the rest again: less memory, slower
 

@@ -44,7 +44,8 @@ class ValueTraining(RecipeSettings, section="decoder"):
     lam: Annotated[float, Ge(0), Le(1)] = 0.95
     epochs: Annotated[int, Ge(1)] = 4
     batch_rows: Annotated[int, Ge(1)] = 32
-    micro_batch_rows: Annotated[int, Ge(1)] = 8  #: of a batch in one pass; bounds memory
+    micro_batch_tokens: Annotated[int, Ge(0)] = 0  #: of one pass; bounds memory
+    micro_batch_rows: Annotated[int, Ge(0)] = 0
     lr: Annotated[float, Gt(0)] = 5e-5
     lora_rank: Annotated[int, Ge(0)] = 0
 
@@ -55,6 +56,7 @@ class ValueTraining(RecipeSettings, section="decoder"):
             clip=None,
             lora=Lora(self.lora_rank),
             minibatches=-(-rows // self.batch_rows),
+            micro_batch_tokens=self.micro_batch_tokens,
             micro_batch_rows=self.micro_batch_rows,
         )
         return plan.open(inputs.policy)

@@ -17,7 +17,7 @@ from assay_policy_training.core.aggregation import count
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.logprobs import SUPPLIED, TokenScores
 from assay_policy_training.core.metrics import TokenMeans
-from assay_policy_training.core.micro_batches import MicroBatch, process_micro_batches
+from assay_policy_training.core.micro_batches import MicroBatch, PassLimits, process_micro_batches
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import POLICY
 from assay_policy_training.core.sampling import Sampling
@@ -127,9 +127,9 @@ class Gradients:
                 means.add_kl(scores.logp, context.logp_ref, generated)
 
     def micro_batches(self, batch: RolloutBatch, rows: Tensor) -> list[MicroBatch]:
-        """This process's part of `rows`, in micro-batches of at most the recipe's size."""
-        size, shared = self.recipe.optimisation.micro_batch_rows, can_pack(self.policy.model)
-        return process_micro_batches(batch, rows, size=size, shared=shared, parallel=self.policy.parallel)
+        """This process's part of `rows`, in micro-batches within the recipe's limits."""
+        limits, shared = PassLimits.of(self.recipe.optimisation, self.policy.device), can_pack(self.policy.model)
+        return process_micro_batches(batch, rows, limits=limits, shared=shared, parallel=self.policy.parallel)
 
 
 def context_of(part: RolloutBatch, scores: TokenScores) -> UpdateContext:

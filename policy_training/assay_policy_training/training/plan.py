@@ -8,12 +8,14 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from assay.domain import Message
+from assay.models.attention.packing import can_pack
 from assay.models.parallelism.strategy import SingleProcess
 from assay.planning.cards import Card
 from assay.planning.fake_ranks import fake_ranks
@@ -23,6 +25,7 @@ from assay.planning.plan import MeasuredStep, MemoryPlan, OtherPart, check_forma
 from assay.planning.request import PlanRequest
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.metrics import Stopwatch
+from assay_policy_training.core.micro_batches import PassLimits, micro_batches
 from assay_policy_training.core.policy import Lora, Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.samplers.assembly import assemble, generation_ids, pad_left
@@ -44,16 +47,26 @@ class PlannedPolicy:
     card: Card
     request: PlanRequest
     ranks: int = 1
-    setting: str = "--set optimisation.micro_batch_rows"
+    setting: str = "--set optimisation.micro_batch_tokens"
 
     @property
     def recipe(self) -> Recipe:
         return self.plan.recipe
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, int]:
-        rows = self.recipe.sampling.prompts_per_step * self.recipe.sampling.group_size
-        return 1, min(self.recipe.optimisation.micro_batch_rows, -(-rows // self.ranks))
+        sampling = self.recipe.sampling
+        with self._loop(self.recipe) as (loop, _):
+            batch = self._rollouts(loop.policy)
+            rows = self._rows(batch, loop, PassLimits.of(self.recipe.optimisation, loop.policy.device))
+        prompt, own = int(batch.train_mask[0].sum()), sampling.max_new_tokens
+        prompts = -(-rows // sampling.group_size) if can_pack(loop.policy.model) else rows
+        return prompt + own, prompts * prompt + rows * own
+
+    def _rows(self, batch: RolloutBatch, loop: PolicyLoop, limits: PassLimits) -> int:
+        """Of the largest pass that a process has of its share of the batch."""
+        share, shared = torch.arange(len(batch) // self.ranks), can_pack(loop.policy.model)
+        return max(map(len, micro_batches(batch, share, limits=limits, shared=shared)))
 
     @contextmanager
     def _loop(self, recipe: Recipe) -> Iterator[tuple[PolicyLoop, SingleProcess]]:
@@ -76,13 +89,16 @@ class PlannedPolicy:
 
     def measure(self, size: int) -> MeasuredStep:
         """The two largest passes of every process; then the last token of the rows that are generated at once."""
-        recipe = replace(self.recipe, optimisation=replace(self.recipe.optimisation, micro_batch_rows=size))
+        optimisation = replace(self.recipe.optimisation, micro_batch_tokens=size, micro_batch_rows=0)
+        recipe = replace(self.recipe, optimisation=optimisation)
         sampling = recipe.sampling
         every = sampling.prompts_per_step * sampling.group_size
-        number = max(min(every, 2 * size * self.ranks), size * self.ranks)
         with self._loop(recipe) as (loop, _):
             policy, critic = loop.policy, loop.critic
-            batch = self._rollouts(policy, number)
+            batch = self._rollouts(policy)
+            rows = self._rows(batch, loop, PassLimits(size))
+            number = max(min(every, 2 * rows * self.ranks), rows * self.ranks)
+            batch = batch.select(range(number))
             length = int(batch.train_mask[0].sum()) + sampling.max_new_tokens
             loaded = policy.networks
             loaded += [critic.model, critic.score] if critic is not None else []  # type: ignore[attr-defined]
@@ -92,19 +108,18 @@ class PlannedPolicy:
             other_parts, decoding = self._sampling(loop, loaded, optimisers, weights)
         tokens = number // self.ranks * length
         return MeasuredStep(
-            cost, tokens, -(-number // (self.ranks * size)), every * length, weights, decoding, other_parts
+            cost, tokens, -(-number // (self.ranks * rows)), every * length, weights, decoding, other_parts
         )
 
-    def _rollouts(self, policy: Policy, number: int) -> RolloutBatch:
-        """Of every other one the reward is 1."""
+    def _rollouts(self, policy: Policy) -> RolloutBatch:
+        """Those of a step, at least two a process. Of every other one the reward is 1."""
         sampling = self.recipe.sampling
         group, length = sampling.group_size, sampling.max_new_tokens
-        items = self._items(policy, -(-number // group))
+        items = self._items(policy, max(sampling.prompts_per_step, -(-2 * self.ranks // group)))
         mask = torch.ones(len(items) * group, length, dtype=torch.bool)
         batch = assemble(policy, items, group, (mask.long() * 7, mask, torch.zeros(mask.shape)), version=0)
         reward = torch.arange(len(mask), dtype=torch.float64) % 2
-        batch = batch.with_(reward=reward, acc=reward, r_parts={"reward": reward})
-        return batch.select(range(number))
+        return batch.with_(reward=reward, acc=reward, r_parts={"reward": reward})
 
     def _items(self, policy: Policy, number: int) -> list[PromptItem]:
         tokens = min(self.request.prompt_tokens, self.recipe.sampling.max_prompt_tokens - 32)

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 
-from assay.models.devices import to_device
+from assay.models.devices import pass_tokens, to_device
 from assay.models.parallelism.strategy import SingleProcess, split_by_cost
 from assay_rm_training.data.encoded_dataset import micro_batches
 from assay_rm_training.methods.task import BatchLoss, TrainingTask
@@ -81,9 +81,6 @@ def batch_term(
     return BatchTerm(float(term.detach()), gradient)
 
 
-CPU_TOKENS, DEVICE_TOKENS = 2048, 16384  #: of one forward pass, where the configuration leaves it open
-
-
 class Pass(NamedTuple):
     """`numbers`: indices of the items; empty for a pass that only keeps this process in step with the others, whose
     `weights` are zero. `weights`: [n]."""
@@ -105,7 +102,7 @@ def forward_passes(
     device = trainable.model.device
     with clock.part("data"):
         costs = [task.cost(item) for item in items]
-        budget = config.micro_batch_tokens or (CPU_TOKENS if device.type == "cpu" else DEVICE_TOKENS)
+        budget = config.micro_batch_tokens or pass_tokens(device)
         hands = split_by_cost(costs, parallel.world)
         cuts = [micro_batches(hand, {n: costs[n] for n in hand}, budget) for hand in hands]
         parts = cuts[parallel.rank]

@@ -12,8 +12,9 @@ from assay.domain import Message
 from assay.errors import BadInputError
 from assay.models.parallelism.distributed import parse_parallel
 from assay.models.parallelism.strategy import SingleProcess, resolve
+from assay_policy_training.core.config import Optimisation
 from assay_policy_training.core.metrics import TokenMeans
-from assay_policy_training.core.micro_batches import process_micro_batches
+from assay_policy_training.core.micro_batches import PassLimits, micro_batches, process_micro_batches
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.rollouts.collector import process_share
@@ -54,7 +55,9 @@ def test_every_row_counts_once_in_equally_many_passes(
     batch = rollouts(lengths)
     rows = torch.arange(len(lengths))
     hands = [
-        process_micro_batches(batch, rows, size=size, shared=shared, parallel=Seat(rank, world, equal=equal))
+        process_micro_batches(
+            batch, rows, limits=PassLimits(rows=size), shared=shared, parallel=Seat(rank, world, equal=equal)
+        )
         for rank in range(world)
     ]
     counted = [row for hand in hands for piece in hand if piece.counts for row in piece.rows.tolist()]
@@ -66,6 +69,35 @@ def test_every_row_counts_once_in_equally_many_passes(
         assert all(piece.counts for hand in hands for piece in hand)
     if len(lengths) >= world:
         assert all(any(piece.counts for piece in hand) for hand in hands)
+
+
+@given(
+    lengths=st.lists(st.integers(1, 6), min_size=1, max_size=13),
+    tokens=st.integers(0, 40),
+    size=st.integers(0, 5),
+    shared=st.booleans(),
+)
+def test_passes_keep_to_both_limits_and_a_longer_row_goes_alone(
+    lengths: list[int], tokens: int, size: int, shared: bool
+) -> None:
+    batch = rollouts(lengths)
+    parts = list(micro_batches(batch, torch.arange(len(lengths)), limits=PassLimits(tokens, size), shared=shared))
+    assert sorted(row for part in parts for row in part.tolist()) == list(range(len(lengths)))
+    context = batch.train_mask.sum(1)
+    for part in parts:
+        groups = {int(batch.group[row]): int(context[row]) for row in part}
+        own = [int(batch.lengths[row]) for row in part]
+        positions = sum(groups.values()) + sum(own) if shared else len(part) * (int(context[part].max()) + max(own))
+        assert len(part) <= (size or len(part))
+        assert not tokens or positions <= tokens or len(part) == 1
+
+
+def test_the_device_limits_passes_where_the_settings_do_not() -> None:
+    here = torch.device("cpu")
+    assert PassLimits.of(Optimisation(), here) == (2048, 0)
+    assert PassLimits.of(Optimisation(), torch.device("cuda")) == (16384, 0)
+    assert PassLimits.of(Optimisation(micro_batch_rows=4), here) == (0, 4)
+    assert PassLimits.of(Optimisation(micro_batch_rows=4, micro_batch_tokens=9), here) == (9, 4)
 
 
 def test_means_of_processes_are_those_of_all_tokens() -> None:

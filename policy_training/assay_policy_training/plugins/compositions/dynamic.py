@@ -23,7 +23,9 @@ from annotated_types import Ge, Gt
 from torch import Tensor
 
 from assay.errors import BadInputError
+from assay.models.attention.packing import can_pack
 from assay_policy_training.core.batch import RolloutBatch, dr_grpo
+from assay_policy_training.core.micro_batches import PassLimits, micro_batches
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.settings import StatefulSettings
 from assay_policy_training.plugins.compositions.weighted import (
@@ -70,7 +72,8 @@ class GradientWeighting(StatefulSettings, section="reward"):
     accumulate: Annotated[int, Ge(1)] = 1
     layers: tuple[str, ...] = ()
     rows: Annotated[int, Ge(1)] = 32
-    micro_batch_rows: Annotated[int, Ge(1)] = 4
+    micro_batch_tokens: Annotated[int, Ge(0)] = 0
+    micro_batch_rows: Annotated[int, Ge(0)] = 0
     temperature: Annotated[float, Gt(0)] = 1.0  #: that log-probs are taken at
     normalise: bool = True
     takes_gradients: ClassVar[bool] = True  #: not of weights that are shared among processes
@@ -140,7 +143,8 @@ class GradientWeighting(StatefulSettings, section="reward"):
         totals = [torch.zeros(sum(p.numel() for p in selected), device=selected[0].device) for _ in advantages]
         tokens = max(1, int(batch.loss_mask.sum()))
         with torch.enable_grad():
-            for rows in torch.arange(len(batch)).split(self.micro_batch_rows):  # type: ignore[no-untyped-call]
+            limits, shared = PassLimits.of(self, self._policy.device), can_pack(self._policy.model)
+            for rows in micro_batches(batch, torch.arange(len(batch)), limits=limits, shared=shared):
                 part = batch.select(rows)
                 logp = self._policy.scores(part, temperature=self.temperature).logp
                 mask = part.loss_mask.to(logp.device)

@@ -28,7 +28,7 @@ from assay_policy_training.core.aggregation import count
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.logprobs import response_states
 from assay_policy_training.core.metrics import TokenMeans
-from assay_policy_training.core.micro_batches import process_micro_batches
+from assay_policy_training.core.micro_batches import PassLimits, process_micro_batches
 from assay_policy_training.core.policy import Lora, Policy, with_adapter
 from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.critics.heads import HlGauss, Scalar, ValueHead
@@ -139,8 +139,8 @@ class ValueCritic:
         return head_outputs(self.score, states)
 
     def _pieces(self, batch: RolloutBatch, rows: Tensor) -> list[Tensor]:
-        size, shared = self.plan.micro_batch_rows, can_pack(self.model)
-        pieces = process_micro_batches(batch, rows, size=size, shared=shared, parallel=self._parallel)
+        limits, shared = PassLimits.of(self.plan, self.policy.device), can_pack(self.model)
+        pieces = process_micro_batches(batch, rows, limits=limits, shared=shared, parallel=self._parallel)
         return [piece.rows for piece in pieces]
 
     def state_dict(self) -> dict[str, Any]:
@@ -204,7 +204,8 @@ class ValueModel(RecipeSettings, section="critic"):
     warmup_steps: Annotated[int, Ge(0)] = 0  #: the critic's first steps, in which it alone learns
     epochs: Annotated[int, Ge(1)] = 1
     minibatches: Annotated[int, Ge(1)] = 1
-    micro_batch_rows: Annotated[int, Ge(1)] = 8
+    micro_batch_tokens: Annotated[int, Ge(0)] = 0
+    micro_batch_rows: Annotated[int, Ge(0)] = 0
     max_grad_norm: Annotated[float, Gt(0)] = 1.0
     weight_decay: Annotated[float, Ge(0)] = 0.0
 
