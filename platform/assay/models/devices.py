@@ -1,7 +1,8 @@
 """Which device and number format to use, decided in one place and recorded with every run; passages between a device
 and the host, of which each one that waits stops a GPU until all it was given to do is done."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from assay.errors import BadInputError
@@ -57,6 +58,23 @@ def pass_tokens(device: "torch.device") -> int:
     """Positions of one forward pass in training where none are given; while a plan is made, of the planned device."""
     plan = active()
     return PROCESSOR_PASS if (plan.kernels if plan else device.type) == "cpu" else CARD_PASS
+
+
+@contextmanager
+def kept_casts(wanted: bool = True) -> Iterator[None]:
+    """Until the end of the block autocast casts each trained weight once, not once a pass. All passes in it must take
+    gradients, of unchanged weights; the casts stay in memory between them."""
+    import torch
+
+    if not wanted:
+        yield
+        return
+    torch.autocast_increment_nesting()
+    try:
+        yield
+    finally:
+        if torch.autocast_decrement_nesting() == 0:
+            torch.clear_autocast_cache()
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:

@@ -1,14 +1,14 @@
 """What training and serving compute from hidden states alike: rewards of a linear head, logits of the language head.
 
 Covers: heads in float32 (bfloat16 rewards tie where they should not), what a model does to its logits afterwards (soft
-cap, scale), Yes minus No, log-probabilities of given tokens in chunks, position ids of padded rows. Leaves out: the
-backbone's pass (`assay.models.attention.packing`), which tokens the answers are
+cap, scale), Yes minus No, position ids of padded rows. Leaves out: log-probabilities of given tokens (`token_losses`),
+the backbone's pass (`assay.models.attention.packing`), which tokens the answers are
 (`assay.models.chat.principle_renderer`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from assay.errors import BadInputError
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import torch
 
 HEAD = "score"
-CHUNK_TOKENS = 512  #: of logits in memory at once
 
 
 def position_ids(attention_mask: torch.Tensor) -> torch.Tensor:
@@ -66,37 +65,6 @@ def log_odds(model: Any, hidden: torch.Tensor, *, yes: int, no: int) -> torch.Te
     """Rewards [N] = log P(yes) - log P(no) = logit(yes) - logit(no), in float32: the normaliser cancels."""
     logits = answer_logits(model, hidden, (yes, no))
     return logits[:, 0] - logits[:, 1]
-
-
-def token_losses(
-    head: Callable[[torch.Tensor], torch.Tensor], states: torch.Tensor, targets: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cross-entropy [N] float32 of target tokens [N] from hidden states [N, H], and whether each is the likeliest one.
-
-    Logits are computed for CHUNK_TOKENS tokens at a time; those of all chunks but the last are recomputed in the
-    backward pass.
-    """
-    import torch
-    from torch.utils.checkpoint import checkpoint
-
-    chunks = list(zip(torch.split(states, CHUNK_TOKENS), torch.split(targets, CHUNK_TOKENS), strict=True))
-    recomputed = len(chunks) - 1 if torch.is_grad_enabled() else 0
-    outputs = [
-        checkpoint(_chunk_losses, head, *chunk, use_reentrant=False) if n < recomputed else _chunk_losses(head, *chunk)
-        for n, chunk in enumerate(chunks)
-    ]
-    losses, likeliest = zip(*outputs, strict=True)
-    return torch.cat(losses), torch.cat(likeliest)
-
-
-def _chunk_losses(
-    head: Callable[[torch.Tensor], torch.Tensor], states: torch.Tensor, targets: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    import torch.nn.functional as F
-
-    logits = head(states).float()
-    picked = logits.detach().gather(-1, targets[:, None])[:, 0]
-    return F.cross_entropy(logits, targets, reduction="none"), picked == logits.detach().amax(-1)
 
 
 def _as_the_model_would(logits: torch.Tensor, config: Any) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 Covers: one pass through the network, without padding and with a context that several rows share computed once where
 the model allows (`assay.models.attention.packing`), then the vocabulary head over chunks of the tokens that count
-(padding costs nothing there); each chunk's logits are recomputed in the backward pass. Rows with images are padded, and
+(padding costs nothing there; `assay.models.token_losses`). Rows with images are padded, and
 the token of their places has probability 0. Log-probs and entropy are of the distribution at the given temperature, the
 one the sampler draws from (before top-p). Leaves out: sampling.
 """
@@ -15,19 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from assay.errors import BadInputError
 from assay.models.attention.packing import TokenGroup, backbone, can_pack, forward, takes_positions, unwrapped
 from assay.models.devices import to_device
 from assay.models.heads import position_ids
+from assay.models.token_losses import CHUNK_TOKENS, in_chunks, log_probs
 from assay.models.vision import without_image_places
 from assay_policy_training.core.sampling import prune
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-CHUNK_TOKENS = 512
 #: Gives what a network's forward pass takes beside token ids [B,S] of rows with images.
 ImageInputs = Callable[[Any, Tensor], Mapping[str, Tensor]]
 #: What the scorer pass can supply to plug-ins besides the log-probs themselves.
@@ -75,22 +74,20 @@ def score_tokens(
     context_ids, context_mask, tokens, mask = (part.cpu() for part in (context_ids, context_mask, tokens, mask))
     states = response_states(model, context_ids, context_mask, tokens, mask, images=images)
     targets = to_device(tokens[mask], states.device)
-    teacher_logits_of = _teacher_logits(
-        teacher if "teacher_kl" in extras else None, context_ids, context_mask, tokens, mask, chunk_tokens
-    )
-    chunk_scores: list[dict[str, Tensor]] = []
-    for number, (state, target) in enumerate(
-        zip(_chunks(states, chunk_tokens), _chunks(targets, chunk_tokens), strict=True)
-    ):
-        arguments = (head, state, target, temperature, prune_log_ratio, extras, teacher_logits_of(number))
-        if torch.is_grad_enabled():
-            chunk_scores.append(checkpoint(_head_scores, *arguments, use_reentrant=False))
-        else:
-            chunk_scores.append(_head_scores(*arguments))
+    inputs = [states, targets]
+    teacher_head = vocabulary_head(teacher) if teacher is not None and "teacher_kl" in extras else None
+    if teacher_head is not None:
+        with torch.no_grad():
+            inputs.append(response_states(teacher, context_ids, context_mask, tokens, mask))
+
+    def of_chunk(state: Tensor, target: Tensor, *teacher_state: Tensor) -> dict[str, Tensor]:
+        with torch.no_grad():
+            teacher_logits = teacher_head(*teacher_state) if teacher_head is not None else None
+        return _head_scores(head, state, target, temperature, prune_log_ratio, extras, teacher_logits)
+
+    chunk_scores = in_chunks(of_chunk, *inputs, size=chunk_tokens)
     mask = to_device(mask, states.device)
-    spread = {
-        name: _spread([part[name] for part in chunk_scores], mask) for name in (chunk_scores[0] if chunk_scores else ())
-    }
+    spread = {name: _spread([part[name] for part in chunk_scores], mask) for name in chunk_scores[0]}
     if "hidden" in extras:
         hidden = torch.zeros((*mask.shape, states.shape[-1]), device=mask.device)
         spread["hidden"] = hidden.masked_scatter(mask[..., None], states.detach().float())
@@ -155,32 +152,6 @@ def padded_states(
     return states
 
 
-def _chunks(values: Tensor, size: int) -> list[Tensor]:
-    return [values[i : i + size] for i in range(0, len(values), size)]
-
-
-def _teacher_logits(
-    teacher: PreTrainedModel | None,
-    context_ids: Tensor,
-    context_mask: Tensor,
-    tokens: Tensor,
-    mask: Tensor,
-    chunk_tokens: int,
-) -> Callable[[int], Callable[[], Tensor] | None]:
-    """For each chunk of tokens a function that computes the teacher's logits [chunk,V]; they are not stored."""
-    if teacher is None:
-        return lambda number: None
-    with torch.no_grad():
-        pieces = _chunks(response_states(teacher, context_ids, context_mask, tokens, mask), chunk_tokens)
-    head = vocabulary_head(teacher)
-
-    def logits(piece: Tensor) -> Tensor:
-        with torch.no_grad():
-            return head(piece)
-
-    return lambda number: lambda: logits(pieces[number])
-
-
 def _head_scores(
     head: Callable[[Tensor], Tensor],
     state: Tensor,
@@ -188,23 +159,26 @@ def _head_scores(
     temperature: float,
     prune_log_ratio: float | None,
     extras: Set[str],
-    teacher_logits: Callable[[], Tensor] | None = None,
+    teacher_logits: Tensor | None = None,
 ) -> dict[str, Tensor]:
-    logits = head(state) / temperature
-    picked = logits.gather(-1, target[:, None]).squeeze(-1)
+    logits = head(state)
+    if temperature != 1:
+        logits = logits / temperature
     scores: dict[str, Tensor] = {}
     pruned = prune(logits, prune_log_ratio)
-    normaliser = pruned.logsumexp(-1)
-    scores["logp"] = picked - normaliser
-    if prune_log_ratio is not None:
+    if prune_log_ratio is None:
+        scores["logp"], normaliser = log_probs(logits, target)
+    else:
+        picked, normaliser = logits.gather(-1, target[:, None]).squeeze(-1), pruned.logsumexp(-1)
         outside = pruned.detach().gather(-1, target[:, None]).squeeze(-1).isinf()
-        scores["logp"] = torch.where(outside, picked - logits.logsumexp(-1), scores["logp"])
+        scores["logp"] = picked - torch.where(outside, logits.logsumexp(-1), normaliser)
         scores["outside"] = outside.float()
     with torch.set_grad_enabled("entropy_gradient" in extras and torch.is_grad_enabled()):
         finite = pruned if prune_log_ratio is None else pruned.masked_fill(pruned.isinf(), 0.0)
-        scores["entropy"] = normaliser - ((pruned - normaliser[:, None]).exp() * finite).sum(-1)
+        p = (pruned - normaliser[:, None]).exp_()
+        scores["entropy"] = normaliser - (p * finite if torch.is_grad_enabled() else p.mul_(finite)).sum(-1)
     if teacher_logits is not None:
-        scores["teacher_kl"] = full_kl(pruned, teacher_logits() / temperature)
+        scores["teacher_kl"] = full_kl(pruned, teacher_logits / temperature)
     with torch.no_grad():
         if "sum_pi_sq" in extras:
             scores["sum_pi_sq"] = ((2 * pruned).logsumexp(-1) - 2 * normaliser).exp()

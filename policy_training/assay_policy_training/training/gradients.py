@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from assay.models.attention.packing import can_pack
-from assay.models.devices import read_values, to_device
+from assay.models.devices import kept_casts, read_values, to_device
 from assay_policy_training.core.aggregation import count
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.logprobs import SUPPLIED, TokenScores
@@ -49,28 +49,32 @@ class Gradients:
         coefficients: Tensor | None = None
         if recipe.objective.scope == "group":
             coefficients, total = self._row_coefficients(batch, rows, sampling, means)
-        for micro_batch in self.micro_batches(batch, rows):
-            micro = micro_batch.rows
-            scores, context = self._forward(batch.select(micro), sampling)
-            if not micro_batch.counts:
-                parallel.backward(0.0 * scores.logp.sum())
-                continue
-            if coefficients is not None:
-                objective = cast(GroupObjective, recipe.objective)
-                loss = (coefficients[micro].to(scores.logp) * objective.row_scores(scores.logp, context)).sum()
-            else:
-                matrix, reports = cast(PolicyObjective, recipe.objective).loss(scores.logp, context)
-                loss = recipe.aggregator(self._weighted(matrix, scores.logp, context), context.loss_mask, counts)
-                losses.append(loss.detach())
-                for name, values in reports.items():
-                    means.add(name, values, context.loss_mask)
-            for extra, (own_mask, term_counts) in zip(recipe.losses, masks, strict=True):
-                mask = context.loss_mask if own_mask is None else to_device(own_mask[micro], context.loss_mask.device)
-                term = extra.coefficient * recipe.aggregator(extra.loss(scores.logp, context), mask, term_counts)
-                losses.append(term.detach())
-                loss = loss + term
-            parallel.backward(loss)
-            self._measure(means, scores, context, first=first)
+        # Casts of gathered weights, or of weights whose layers are computed again, would be held longer than used.
+        with kept_casts(parallel.world == 1 and not recipe.optimisation.gradient_checkpointing):
+            for micro_batch in self.micro_batches(batch, rows):
+                micro = micro_batch.rows
+                scores, context = self._forward(batch.select(micro), sampling)
+                if not micro_batch.counts:
+                    parallel.backward(0.0 * scores.logp.sum())
+                    continue
+                if coefficients is not None:
+                    objective = cast(GroupObjective, recipe.objective)
+                    loss = (coefficients[micro].to(scores.logp) * objective.row_scores(scores.logp, context)).sum()
+                else:
+                    matrix, reports = cast(PolicyObjective, recipe.objective).loss(scores.logp, context)
+                    loss = recipe.aggregator(self._weighted(matrix, scores.logp, context), context.loss_mask, counts)
+                    losses.append(loss.detach())
+                    for name, values in reports.items():
+                        means.add(name, values, context.loss_mask)
+                for extra, (own_mask, term_counts) in zip(recipe.losses, masks, strict=True):
+                    mask = (
+                        context.loss_mask if own_mask is None else to_device(own_mask[micro], context.loss_mask.device)
+                    )
+                    term = extra.coefficient * recipe.aggregator(extra.loss(scores.logp, context), mask, term_counts)
+                    losses.append(term.detach())
+                    loss = loss + term
+                parallel.backward(loss)
+                self._measure(means, scores, context, first=first)
         parallel.reduce(list(self.policy.trainable().values()))
         return total + sum(value for (value,) in read_values(losses))
 

@@ -18,6 +18,7 @@ Item = TypeVar("Item")
 New = TypeVar("New")
 #: Where encoded items are kept: `list`, or `write_items` in a folder.
 Collect = Callable[[Iterable[Any]], Sequence[Any]]
+_OPEN = 64  #: passes that may still get items, so that splitting takes time in proportion to them
 
 
 class Tags(NamedTuple):
@@ -73,14 +74,24 @@ def tags_of(pair: PreferencePair) -> Tags:
     return Tags(pair.source, pair.category, prompt, chosen, rejected, pair.margin)
 
 
-def micro_batches(batch: Sequence[int], costs: Mapping[int, int], token_budget: int) -> list[list[int]]:
-    """Split a batch into forward passes of items of similar cost (positions each), the costliest first, so that items *
-    highest cost <= budget. An item beyond the budget gets its own pass."""
+def micro_batches(
+    batch: Sequence[int], costs: Mapping[int, int], token_budget: int, *, padded: bool = False
+) -> list[list[int]]:
+    """Split a batch into forward passes within a budget of positions; `costs`: of each item alone. The costliest first,
+    each into the first pass with room; where items are `padded` to the costliest, beside those of similar cost. An item
+    beyond the budget gets its own pass."""
     parts: list[list[int]] = []
-    highest = 0
+    positions: list[int] = []  # of each part, of its costliest item where padded
     for index in sorted(batch, key=lambda i: (-costs[i], i)):
-        if not parts or (len(parts[-1]) + 1) * highest > token_budget:
-            parts.append([])
-            highest = costs[index]
-        parts[-1].append(index)
+        for number in range(max(0, len(parts) - _OPEN), len(parts)):
+            part = parts[number]
+            if padded and (len(part) + 1) * positions[number] <= token_budget:
+                break
+            if not padded and positions[number] + costs[index] <= token_budget:
+                positions[number] += costs[index]
+                break
+        else:
+            parts.append(part := [])
+            positions.append(costs[index])
+        part.append(index)
     return parts

@@ -24,9 +24,9 @@ from assay.errors import BadInputError
 from assay.models.attention.packing import TokenGroup, forward
 from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_dtype
-from assay.models.heads import token_losses
 from assay.models.loading import load_causal_lm, load_tokenizer
 from assay.models.spec import Judging, Kind
+from assay.models.token_losses import token_losses
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
 from assay_policy_training.core.logprobs import check_head, vocabulary_head

@@ -10,6 +10,7 @@ all other positions masked, the reward log P(Yes) - log P(No).
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -20,9 +21,10 @@ from assay.models.attention.packing import can_pack, forward
 from assay.models.chat.principle_renderer import QUESTION, PrincipleRenderer
 from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_dtype, to_device
-from assay.models.heads import answer_logits
+from assay.models.heads import answer_logits, log_odds
 from assay.models.loading import has_reward_head, load_causal_lm, load_tokenizer
 from assay.models.spec import Kind
+from assay.models.token_losses import token_losses
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
 from assay_rm_training.data.encoded_dataset import Collect, EncodedDataset
@@ -57,7 +59,6 @@ class PrincipleTask:
         device = trainable.model.device
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._dtype == torch.bfloat16):
             passed = forward(trainable.model, [item.group for item in items])
-        logits = answer_logits(trainable.model, passed.last())  # [questions, V]
         labels = to_device(torch.tensor([label for item in items for label in item.labels]), device)
         owners = to_device(torch.tensor([n for n, item in enumerate(items) for _ in item.labels]), device)
         shares = to_device(torch.tensor([w / sum(item.weights) for item in items for w in item.weights]), device)
@@ -65,9 +66,9 @@ class PrincipleTask:
         def over_items(values: torch.Tensor) -> torch.Tensor:  # [questions] to the weighted mean of each item [n]
             return torch.zeros(len(items), device=device).index_add(0, owners, values * shares)
 
-        losses = over_items(F.cross_entropy(logits, labels, reduction="none"))
-        seen = logits.detach()
-        reward = seen[:, self.answers.yes] - seen[:, self.answers.no]
+        states = passed.last()
+        losses = over_items(token_losses(partial(answer_logits, trainable.model), states, labels)[0])
+        reward = log_odds(trainable.model, states.detach(), yes=self.answers.yes, no=self.answers.no).detach()
         toward = torch.where(labels == self.answers.yes, reward, -reward)
         figures = {
             "accuracy": toward > 0,

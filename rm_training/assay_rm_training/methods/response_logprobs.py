@@ -16,7 +16,7 @@ from assay import ids
 from assay.errors import BadInputError
 from assay.models.attention.packing import PackedHidden, TokenGroup
 from assay.models.devices import to_device
-from assay.models.heads import token_losses
+from assay.models.token_losses import token_losses
 from assay.system.atomic_files import replacing
 from assay_rm_training.data.encoded_dataset import EncodedDataset, micro_batches
 from assay_rm_training.data.token_shards import StoredItems
@@ -24,7 +24,6 @@ from assay_rm_training.model.packed_forward import GroupForward
 from assay_rm_training.model.trainable_model import TrainableModel
 
 log = logging.getLogger(__name__)
-_REFERENCE_TOKENS = 4096  #: positions of one pass over the data before training
 
 Head = Callable[[torch.Tensor], torch.Tensor]
 
@@ -113,7 +112,7 @@ def _measured(
     trainable.model.train(False)
     costs = {number: forward.cost(item.group) for number, item in enumerate(data.items)}
     with torch.no_grad():
-        for part in micro_batches(range(len(data)), costs, _REFERENCE_TOKENS):
+        for part in micro_batches(range(len(data)), costs, forward.budget, padded=not forward.packs):
             items = [data.items[number] for number in part]
             hidden = forward(trainable, [item.group for item in items])
             with forward.autocast(trainable):

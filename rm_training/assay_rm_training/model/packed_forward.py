@@ -10,25 +10,27 @@ from typing import Generic, Protocol, TypeVar
 import torch
 
 from assay.models.attention.packing import PackedHidden, TokenGroup, can_pack, forward
-from assay.models.devices import pick_dtype
+from assay.models.devices import pass_tokens, pick_dtype
 from assay.models.heads import HEAD, apply_head
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.training_config import TrainingConfig
 
 
 class GroupForward:
-    """How a task runs its model; holds no reference to the model."""
+    """How a task runs its model; holds no reference to the model. `budget`: positions of one pass; `packs`: whether
+    its sequences are laid end to end, not padded."""
 
     def __init__(self, trainable: TrainableModel, config: TrainingConfig) -> None:
-        self._packs = can_pack(trainable.model)
-        self._share = config.share_prefix and self._packs
+        self.budget = config.micro_batch_tokens or pass_tokens(trainable.model.device)
+        self.packs = can_pack(trainable.model)
+        self._share = config.share_prefix and self.packs
         self._dtype = pick_dtype(trainable.model.device, config.dtype)
 
     def cost(self, group: TokenGroup) -> int:
         """Positions of the group in a pass of similar groups."""
         if self._share:
             return group.computed
-        return group.tokens if self._packs else len(group.branches) * group.longest
+        return group.tokens if self.packs else len(group.branches) * group.longest
 
     def __call__(self, trainable: TrainableModel, groups: Sequence[TokenGroup]) -> PackedHidden:
         """One pass; gradients flow where the caller enabled them. Branches come in the groups' order."""

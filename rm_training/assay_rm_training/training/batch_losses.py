@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 
+from assay.models.attention.packing import can_pack
 from assay.models.devices import pass_tokens, to_device
 from assay.models.parallelism.strategy import SingleProcess, split_by_cost
 from assay_rm_training.data.encoded_dataset import micro_batches
@@ -104,7 +105,8 @@ def forward_passes(
         costs = [task.cost(item) for item in items]
         budget = config.micro_batch_tokens or pass_tokens(device)
         hands = split_by_cost(costs, parallel.world)
-        cuts = [micro_batches(hand, {n: costs[n] for n in hand}, budget) for hand in hands]
+        padded = not can_pack(trainable.model)
+        cuts = [micro_batches(hand, {n: costs[n] for n in hand}, budget, padded=padded) for hand in hands]
         parts = cuts[parallel.rank]
         if parallel.equal_passes:
             # The cheapest item pads the count where this process has fewer passes than another.

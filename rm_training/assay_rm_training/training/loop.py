@@ -22,6 +22,7 @@ from typing import TypeVar
 import torch
 
 from assay.errors import BackendError
+from assay.models.devices import kept_casts
 from assay.models.parallelism.strategy import SingleProcess
 from assay.runs.callbacks import Callback
 from assay.runs.progress_bar import Advance, silent
@@ -167,14 +168,17 @@ def train_step(
     denominator = sum(task.weight(item) for item in items)
     local_sums = StepSums()
     term = batch_term(trainable, task, items, config, parallel, clock)
-    for numbers, weights, part in forward_passes(trainable, task, items, config, parallel, clock):
-        loss = (part.losses * weights).sum() / denominator
-        if term is not None and part.outputs is not None and numbers:
-            loss = loss + term.injected(numbers, part.outputs)
-        with clock.part("backward"):
-            parallel.backward(loss)
-        if numbers:
-            local_sums.add(loss, part.figures, part.each, (part.tokens, part.computed, part.padding))
+    # Casts of gathered weights, or of weights whose layers are computed again, would be held longer than used.
+    with kept_casts(parallel.world == 1 and not config.gradient_checkpointing):
+        for numbers, weights, part in forward_passes(trainable, task, items, config, parallel, clock):
+            loss = (part.losses * weights).sum() / denominator
+            if term is not None and part.outputs is not None and numbers:
+                loss = loss + term.injected(numbers, part.outputs)
+            with clock.part("backward"):
+                parallel.backward(loss)
+            if numbers:
+                counts = part.tokens, part.computed, part.padding
+                local_sums.add(loss, part.figures, part.each, counts)
     if term is not None and parallel.main:
         local_sums.loss += term.value
     with clock.part("reduce"):

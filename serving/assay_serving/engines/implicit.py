@@ -16,10 +16,11 @@ from assay.errors import BackendError, BadInputError
 from assay.models.chat.image_reader import ImageReader
 from assay.models.chat.renderer import Encoded, Renderer
 from assay.models.devices import pick_device, pick_dtype
-from assay.models.heads import answer_logits, token_losses
+from assay.models.heads import answer_logits
 from assay.models.loading import context_length, load_causal_lm, load_config, load_tokenizer, spec_of
 from assay.models.readings import Implicit, implicit_parts
 from assay.models.spec import Kind, RewardModelSpec
+from assay.models.token_losses import token_losses
 from assay.score import ScoreFailure
 from assay_serving.engines.packed import PackedScorer, for_scoring, require_parity
 from assay_serving.engines.token import Reading, ScalarReader

@@ -229,12 +229,16 @@ def test_every_epoch_takes_every_pair_once(pairs: int, batch: int, seed: int, ep
     assert plan.epochs_done(last) == epochs
 
 
-@given(st.lists(st.integers(1, 300), min_size=1, max_size=40), st.integers(1, 2000))
-def test_micro_batches_keep_to_their_budget(lengths: list[int], budget: int) -> None:
-    parts = micro_batches(range(len(lengths)), dict(enumerate(lengths)), budget)
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=40), st.integers(1, 2000), st.booleans())
+def test_micro_batches_keep_to_their_budget(lengths: list[int], budget: int, padded: bool) -> None:
+    parts = micro_batches(range(len(lengths)), dict(enumerate(lengths)), budget, padded=padded)
     assert sorted(itertools.chain(*parts)) == list(range(len(lengths)))
     for part in parts:
-        assert len(part) == 1 or len(part) * max(lengths[i] for i in part) <= budget
+        own = [lengths[i] for i in part]
+        assert len(part) == 1 or (len(own) * max(own) if padded else sum(own)) <= budget
+    if not padded:  # no two passes would fit into one
+        sums = sorted(sum(lengths[i] for i in part) for part in parts)
+        assert len(sums) == 1 or sums[0] + sums[1] > budget
 
 
 def test_frozen_layers_stay_as_they_are(data: EncodedDataset[EncodedPair], tmp_path: Path) -> None:
