@@ -75,8 +75,9 @@ def score_tokens(
     states = response_states(model, context_ids, context_mask, tokens, mask, images=images)
     targets = to_device(tokens[mask], states.device)
     inputs = [states, targets]
-    teacher_head = vocabulary_head(teacher) if teacher is not None and "teacher_kl" in extras else None
-    if teacher_head is not None:
+    teacher_head: Callable[[Tensor], Tensor] | None = None
+    if teacher is not None and "teacher_kl" in extras:
+        teacher_head = vocabulary_head(teacher)
         with torch.no_grad():
             inputs.append(response_states(teacher, context_ids, context_mask, tokens, mask))
 
