@@ -120,9 +120,10 @@ class SteeredDecoding(Decoding):
         self._step_kl = full_kl(logits, base)
         return logits
 
-    def _sample(self, rows: Tensor, logits: Tensor, seen: Tensor, cache: Any) -> tuple[Tensor, Tensor]:
-        self.kl[rows, self._lengths[rows]] = self._step_kl
-        return super()._sample(rows, logits, seen, cache)
+    def _sample(self, rows: Tensor, logits: Tensor, going: Tensor) -> tuple[Tensor, Tensor]:
+        position = self._lengths[rows].clamp(max=self.limit - 1)
+        self.kl[rows, position] = torch.where(going, self._step_kl, self.kl[rows, position])
+        return super()._sample(rows, logits, going)
 
     def _candidate_values(self, ids: Tensor, seen: Tensor, position: Tensor, candidates: Tensor, cache: Any) -> Tensor:
         """[rows,k] values after each candidate; afterwards the cache holds the columns of `ids` and no candidate."""

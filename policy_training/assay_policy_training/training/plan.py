@@ -29,6 +29,7 @@ from assay_policy_training.core.micro_batches import PassLimits, micro_batches
 from assay_policy_training.core.policy import Lora, Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.samplers.assembly import assemble, generation_ids, pad_left
+from assay_policy_training.plugins.samplers.decoding_weights import cast_bytes
 from assay_policy_training.plugins.samplers.key_value_cache import rows_that_fit
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
 from assay_policy_training.recipe.loading import recipe_to_dict
@@ -130,7 +131,7 @@ class PlannedPolicy:
         self, loop: PolicyLoop, loaded: list[torch.nn.Module], optimisers: list[Any], weights: int
     ) -> tuple[Sequence[OtherPart], float]:
         """Peak of generation, and the bytes that a step's generation reads: the weights once a token of all rows that
-        are generated at once (twice those that autocast casts), and half of the longest keys and values."""
+        are generated at once (of those that autocast casts, the casts), and half of the longest keys and values."""
         if not isinstance(loop.sampler, TransformersSampler):
             return (), 0.0
         policy, sampling = loop.policy, self.recipe.sampling
@@ -138,9 +139,10 @@ class PlannedPolicy:
         states = (v for o in optimisers for each in o.state.values() for v in each.values())
         fixed = sum(t.nbytes for t in (*(p for m in loaded for p in m.parameters()), *states))
         most = min(rows, sampling.rows_at_once)
+        casts = cast_bytes(policy.model) if policy.autocast else 0
         if self.card.kernels == "cuda":  # as the sampler does
             columns = sampling.max_new_tokens + self.request.prompt_tokens + 32
-            left = self.card.usable - fixed
+            left = self.card.usable - fixed - casts
             most = min(most, rows_that_fit(policy.model.config, columns, left, autocast=policy.autocast))
         group = min(sampling.group_size, most)
         items = self._items(policy, max(1, most // group))
@@ -154,8 +156,7 @@ class PlannedPolicy:
 
         cost = measured(loaded, optimisers, generate)
         at_once = min(decoding.at_once, len(decoding.ids)) * decoding.group_size
-        cast = [p.nbytes for p in policy.model.parameters() if policy.autocast and p.dtype == torch.float32]
-        read = weights + sum(cast) + (cost.bytes - fixed) / 2
+        read = weights - casts + (cost.bytes - fixed - casts) / 2
         part = OtherPart("sampling", cost.bytes, fixed, "sampling.rows_at_once", at_once)
         return [part], -(-rows // at_once) * sampling.max_new_tokens * read
 

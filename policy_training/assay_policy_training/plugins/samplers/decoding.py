@@ -2,8 +2,10 @@
 
 Covers: reading a prompt once for its group, one token a step for all rows, rows that leave when they end, others that
 take their places; rows whose turn has ended and that go on after given tokens, with the keys and values that they had.
-A row's context may lie at any columns: positions are counted from its own mask. Leaves out: the distribution that
-tokens are drawn from (the sampler's), prompts and responses as text (`assembly`).
+A row's context may lie at any columns: positions are counted from its own mask. On a GPU nothing is read at a token:
+which rows have ended is asked every `UNREAD` tokens; until then those that have ended draw on, and nothing of it is
+kept. Leaves out: the distribution that tokens are drawn from (the sampler's), prompts and responses as text
+(`assembly`).
 """
 
 import inspect
@@ -17,6 +19,7 @@ from torch import Tensor
 
 from assay.errors import BadInputError
 from assay.models.attention.packing import backbone, can_pack, unwrapped, use_packed
+from assay.models.devices import to_device
 from assay.models.heads import position_ids
 from assay.models.vision import image_token_of, without_image_places
 from assay_policy_training.core.logprobs import ImageInputs
@@ -24,13 +27,17 @@ from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.sampling import draw
 from assay_policy_training.core.stop_strings import StopStrings
 from assay_policy_training.plugins.samplers.assembly import pad_left
+from assay_policy_training.plugins.samplers.decoding_weights import DecodingWeights
 from assay_policy_training.plugins.samplers.key_value_cache import (
+    ROOM,
     BufferedLayer,
     buffered_cache,
     compacted,
     keys_and_values,
 )
-from assay_policy_training.plugins.samplers.mixed_attention import MixedAttention
+from assay_policy_training.plugins.samplers.mixed_attention import MixedAttention, RowsAttention
+
+UNREAD = 16  #: tokens of a row, at most, that are drawn on a GPU before it is asked whether the row has ended
 
 
 class Decoding:
@@ -67,17 +74,24 @@ class Decoding:
         self.limit = limit = uniforms.shape[1]
         self.stops, self.mixture, self.in_turns, self.turn_tokens = stops, mixture, in_turns, turn_tokens
         self.images = images if any(images) else ()
+        #: Tokens drawn before rows are asked whether they have ended. A processor does not wait for an answer.
+        self.unread = 1 if policy.device.type == "cpu" else UNREAD
+        self._due = 0  #: tokens until then
+        self._weights: dict[int, DecodingWeights] = {}  #: under autocast, by model
         image_token = image_token_of(unwrapped(policy.model).config)
         if image_token is not None and not self.images and bool((ids.eq(image_token) & seen).any()):
             raise BadInputError("prompts with images, which this one does not give to the model", field="sampler")
         #: Whether rows may read on in the pass in which others draw.
         self._mixes = in_turns and not mixture and can_pack(policy.model)
-        if self._mixes:
+        #: Whether its attention is ours in a pass of one token a row.
+        self._packs = policy.device.type != "cpu" and not mixture and can_pack(policy.model)
+        if self._mixes or self._packs:
             use_packed(unwrapped(policy.model))
         device = policy.device
-        self.uniforms = uniforms.to(device)
-        self.ids, self.seen_prompts = ids.to(device), seen.to(device)
-        self.ends = torch.tensor(sorted(policy.end_ids), device=device)
+        self.uniforms = to_device(uniforms, device)
+        self.ids, self.seen_prompts = to_device(ids, device), to_device(seen, device)
+        self._paddings = (~seen).long().cumprod(1).sum(1).tolist()  #: of prompts
+        self.ends = to_device(torch.tensor(sorted(policy.end_ids)), device)
         rows = len(ids) * group_size
         self.tokens = torch.full((rows, limit), int(policy.tokenizer.pad_token_id), device=device)
         self.mask = torch.zeros((rows, limit), dtype=torch.bool, device=device)
@@ -92,6 +106,8 @@ class Decoding:
         self._cached: dict[int, list[tuple[Tensor, Tensor]]] = {}  #: of rows between turns: keys and values by layer
         self._rows = torch.zeros(0, dtype=torch.long, device=device)  #: under generation
         self._last = self._rows  #: their newest tokens
+        self._going = torch.zeros(0, dtype=torch.bool, device=device)  #: which of them have not ended
+        self._read: dict[int, int] = {}  #: tokens of a row up to which `stops` have been looked for
         self._seen = torch.zeros((0, 0), dtype=torch.bool, device=device)
         self._cache: Any = None
 
@@ -164,16 +180,15 @@ class Decoding:
 
     def _prefill(self, prompts: Sequence[int]) -> None:
         """Prefill the prompts, sample the first token of each of their rows, and add those to the running batch."""
-        ids, seen = self.ids[prompts], self.seen_prompts[prompts]
-        padding = int((~seen).all(0).sum())
-        ids, seen = ids[:, padding:], seen[:, padding:]
+        padding = min(self._paddings[prompt] for prompt in prompts)
+        numbers = to_device(torch.tensor(prompts), self.ids.device)
+        ids, seen = self.ids[numbers, padding:], self.seen_prompts[numbers, padding:]
         cache = self._new_cache()
         images = self.policy.image_inputs([self.images[prompt] for prompt in prompts]) if self.images else None
         positions, offset = self._positions(ids, seen, images)
         logits = self._forward(ids, seen, positions, cache, images)
         size = self.group_size
-        first = torch.tensor(prompts, device=ids.device) * size
-        rows = (first[:, None] + torch.arange(size, device=ids.device)).flatten()
+        rows = (numbers[:, None] * size + torch.arange(size, device=ids.device)).flatten()
         self._offsets[rows] = offset.repeat_interleave(size)
         cache.batch_repeat_interleave(size)
         self._join(rows, logits.repeat_interleave(size, 0), seen.repeat_interleave(size, 0), cache)
@@ -228,16 +243,24 @@ class Decoding:
 
     def _join(self, rows: Tensor, logits: Tensor, seen: Tensor, cache: Any) -> None:
         """Sample a token of each of `rows` from `logits`; those that continue join the batch."""
-        chosen, stay = self._sample(rows, logits, seen, cache)
-        if not len(stay):
+        chosen, going = self._sample(rows, logits, torch.ones_like(rows, dtype=torch.bool))
+        order, left = self._settled(rows, going, seen, cache)
+        if not order:
             return
-        cache.batch_select_indices(stay)
+        stay = _kept(cache, order, rows)
+        if not len(self._rows):
+            self._due = min(self.unread, left)
         self._append(rows[stay], chosen[stay], seen[stay], cache)
 
     def _append(self, rows: Tensor, last: Tensor, seen: Tensor, cache: Any) -> None:
         """Add rows to the running batch, with their newest tokens and what they have in columns and cache."""
+        going = torch.ones_like(rows, dtype=torch.bool)
         if not len(self._rows):
-            self._rows, self._last, self._seen, self._cache = rows, last, seen, cache
+            self._rows, self._last, self._seen, self._cache, self._going = rows, last, seen, cache, going
+            if self.unread > 1 and _plain(cache):
+                most = min(self.at_once, len(self.ids)) * self.group_size, self.ids.shape[1] + self.limit + ROOM
+                for layer in cache.layers:
+                    layer.reserved = most
             return
         unused = int((~self._seen).all(0).sum())
         for layer, joining in zip(self._cache.layers, cache.layers, strict=True):
@@ -246,6 +269,7 @@ class Decoding:
         width = max(held.shape[1], seen.shape[1])
         self._seen = torch.cat([torch.nn.functional.pad(m, (width - m.shape[1], 0)) for m in (held, seen)])
         self._rows, self._last = torch.cat([self._rows, rows]), torch.cat([self._last, last])
+        self._going = torch.cat([self._going, going])
 
     def _advance(self, resumed: Sequence[int] = ()) -> None:
         """One more token of every row; in the same pass, rows that are `resumed` read on to theirs."""
@@ -255,18 +279,23 @@ class Decoding:
             cache, own = self._stacked(cached, held, [len(tokens) - 1 for tokens in unread])
             rows, last = (torch.tensor(part, device=own.device) for part in (resumed, [ids[-1] for ids in unread]))
             self._append(rows, last, own, cache)
-        seen = torch.cat([self._seen, self._seen.new_ones(len(self._seen), 1)], 1)
+        seen = torch.cat([self._seen, self._going[:, None]], 1)
         positions = position_ids(seen)
         if resumed:
             logits = self._mixed_logits(generating, unread, seen, positions)
         else:
             positions = positions[:, -1:] + self._offsets[self._rows, None]
             logits = self._forward(self._last[:, None], seen, positions, self._cache)
-        chosen, stay = self._sample(self._rows, logits, seen, self._cache)
-        if len(stay) < len(self._rows):
-            self._cache.batch_select_indices(stay)
-            self._rows, chosen, seen = self._rows[stay], chosen[stay], seen[stay]
-        self._last, self._seen = chosen, seen
+        self._last, self._going = self._sample(self._rows, logits, self._going)
+        self._seen = seen
+        self._due -= 1
+        if self._due <= 0:
+            order, left = self._settled(self._rows, self._going, seen, self._cache)
+            self._due = min(self.unread, left)
+            if len(order) < len(self._rows):
+                stay = _kept(self._cache, order, self._rows)
+                self._rows, self._last, self._seen = self._rows[stay], self._last[stay], self._seen[stay]
+                self._going = self._going[stay]
 
     @torch.no_grad()
     def _mixed_logits(self, generating: int, unread: Sequence[list[int]], seen: Tensor, positions: Tensor) -> Tensor:
@@ -277,7 +306,7 @@ class Decoding:
             layer.places = (attention.rows, attention.columns)
         try:
             with self.policy.precision():
-                answer = self.policy.model(
+                answer = self._cast(self.policy.model)(
                     input_ids=torch.cat([self._last[:generating], read])[None],
                     attention_mask=seen.new_ones(1, 1, 1, 1),  # of four dimensions: taken as it is
                     position_ids=positions[attention.rows, attention.columns][None],
@@ -303,28 +332,63 @@ class Decoding:
         positions, offset = network.get_rope_index(ids, attention_mask=seen.long(), **options)
         return positions, offset[:, 0]
 
-    def _sample(self, rows: Tensor, logits: Tensor, seen: Tensor, cache: Any) -> tuple[Tensor, Tensor]:
-        """Sample and store a token for each of `rows`; returns the tokens, and the indices of the rows that
-        continue. `seen`, `cache`: of these rows."""
-        position = self._lengths[rows]
+    def _sample(self, rows: Tensor, logits: Tensor, going: Tensor) -> tuple[Tensor, Tensor]:
+        """Sample and store a token for each of `rows` that is `going`; returns the tokens, and which of them go on."""
+        before = self._lengths[rows]
+        position = before.clamp(max=self.limit - 1)
         chosen, logp = draw(self.scaled(logits.float()), self.uniforms[rows, position])
-        self.tokens[rows, position], self.logp[rows, position], self.mask[rows, position] = chosen, logp, True
-        self._lengths[rows] = position + 1
-        going = ~torch.isin(chosen, self.ends) & (position + 1 < self.limit)
+        for column, values in ((self.tokens, chosen), (self.logp, logp), (self.mask, going)):
+            column[rows, position] = torch.where(going, values, column[rows, position])
+        self._lengths[rows] = before + going
+        return chosen, going & ~(chosen[:, None] == self.ends).any(1) & (self._left(rows) > 0)
+
+    def _left(self, rows: Tensor) -> Tensor:
+        """[rows] tokens that they may still have, in this turn."""
+        left = self.limit - self._lengths[rows]
         if self.turn_tokens is not None:
-            going &= position + 1 < self._turn_starts[rows] + self.turn_tokens
+            left = torch.minimum(left, self._turn_starts[rows] + self.turn_tokens - self._lengths[rows])
+        return left
+
+    def _settled(self, rows: Tensor, going: Tensor, seen: Tensor, cache: Any) -> tuple[list[int], int]:
+        """Read which of `rows` are `going`: the indices of those, as `compacted` puts them, and the most tokens that one
+        of them may still have. Notes those that have ended. `seen`, `cache`: of these rows."""
+        left, numbers, goes = torch.stack([self._left(rows), rows, going.long()]).tolist()
+        goes = [bool(each) for each in goes]
         if self.stops:
-            for index, row in enumerate(rows.tolist()):
-                if going[index] and self.stops.reached(self.turn(row)):
-                    going[index] = False
-        for index in (~going).nonzero().squeeze(1).tolist():
-            row = int(rows[index])
+            self._stop(numbers, goes, seen)
+        for index, row in enumerate(numbers):
+            if goes[index]:
+                continue
             self._ended.append(row)
+            self._read.pop(row, None)
             if self.in_turns and _plain(cache):
+                columns = seen[index].nonzero().squeeze(1)
                 self._cached[row] = [
-                    (layer.keys[index][:, seen[index]], layer.values[index][:, seen[index]]) for layer in cache.layers
+                    (layer.keys[index].index_select(1, columns), layer.values[index].index_select(1, columns))
+                    for layer in cache.layers
                 ]
-        return chosen, compacted(going)
+        return compacted(goes), max((most for most, goes_on in zip(left, goes, strict=True) if goes_on), default=0)
+
+    def _stop(self, rows: Sequence[int], goes: list[bool], seen: Tensor) -> None:
+        """End the rows whose newest tokens complete one of `stops`, after the token that does. What was drawn since is
+        as if it had not been."""
+        assert self.stops is not None
+        for index, row in enumerate(rows):
+            turn, start = self.turn(row), int(self._turn_starts[row])
+            first = self._read.get(row, 0) + 1
+            self._read[row] = len(turn)
+            newest = range(first, len(turn) + goes[index])  # a row that has ended needs no text at its last token
+            end = next((end for end in newest if self.stops.reached(turn[:end])), None)
+            if end is None:
+                continue
+            goes[index] = False
+            if excess := len(turn) - end:
+                after = slice(start + end, start + len(turn))
+                self.tokens[row, after] = int(self.policy.tokenizer.pad_token_id)
+                self.mask[row, after], self.logp[row, after] = False, 0.0
+                self._lengths[row] -= excess
+                counted = seen[index].cumsum(0)
+                seen[index] &= counted <= counted[-1] - excess
 
     @torch.no_grad()
     def longest(self) -> Tensor:
@@ -364,17 +428,37 @@ class Decoding:
     def _logits(
         self, model: Any, ids: Tensor, seen: Tensor, position: Tensor, cache: object, images: ImageInputs | None
     ) -> Tensor:
+        options: dict[str, Any] = {} if images is None else dict(images(unwrapped(model), ids))
+        options["attention_mask"] = seen.long()
+        if self._packs and ids.shape[1] == 1:
+            options["attention_mask"] = seen.new_ones(1, 1, 1, 1)  # of four dimensions: taken as it is
+            options["packed_layout"] = RowsAttention(seen)
         with self.policy.precision():
-            answer = model(
+            answer = self._cast(model)(
                 input_ids=ids,
-                attention_mask=seen.long(),
                 position_ids=position,
                 past_key_values=cache,
                 use_cache=True,
                 logits_to_keep=1,
-                **({} if images is None else images(unwrapped(model), ids)),
+                **options,
             )
         return without_image_places(answer.logits[:, -1], unwrapped(model).config)
+
+    def _cast(self, model: Any) -> Any:
+        """The model, its weights cast once where autocast would cast them at every token."""
+        return self._weights.setdefault(id(model), DecodingWeights(model)) if self.policy.autocast else model
+
+
+def _kept(cache: Any, order: Sequence[int], like: Tensor) -> Tensor:
+    """Keep the rows `order` of a cache, each at its place there; returns that order, on the device of `like`."""
+    moved = [place for place, row in enumerate(order) if place != row]
+    stay, to = (to_device(torch.tensor(part, dtype=torch.long), like.device) for part in (order, moved))
+    for layer in cache.layers if len(order) < len(like) else ():
+        if isinstance(layer, BufferedLayer):
+            layer.move_rows(to, stay.index_select(0, to), len(order))
+        else:
+            layer.batch_select_indices(stay)
+    return stay
 
 
 def _plain(cache: Any) -> bool:

@@ -1,9 +1,12 @@
 """Keys and values of rows under generation, in memory that is there before it is needed.
 
 Covers: a layer that appends in place where transformers' own copies all it holds at every token, and whose rows leave
-by moving only those that take their places, and join by writing them alone; how many rows fit. Leaves out: layers of
+by moving only those that take their places, and join by writing them alone; memory for all that is to come, taken once;
+how many rows fit. Leaves out: layers of
 other kinds (sliding windows, recurrences), which stay transformers' own.
 """
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -21,6 +24,7 @@ class BufferedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._buffers: tuple[Tensor, Tensor] | None = None
         self._start = 0
+        self.reserved = (0, 0)  #: rows and columns that the next buffers have at least
         #: Row and column of each token that is appended next, where rows get different numbers of them.
         self.places: tuple[Tensor, Tensor] | None = None
 
@@ -57,13 +61,21 @@ class BufferedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         if self._buffers is None:
             super().batch_select_indices(indices)
             return
-        held, rows = self.get_seq_length(), len(indices)
+        moved = (indices != torch.arange(len(indices), device=indices.device)).nonzero().squeeze(1)
+        self.move_rows(moved, indices[moved], len(indices))
+
+    def move_rows(self, to: Tensor, rows: Tensor, number: int) -> None:
+        """Put `rows` at the indices `to`, and keep the first `number` of rows."""
+        if self._buffers is None:
+            order = torch.arange(number, device=to.device)
+            super().batch_select_indices(order.index_copy(0, to, rows))
+            return
+        held = self.get_seq_length()
         columns = slice(self._start, self._start + held)
-        moved = (indices != torch.arange(rows, device=indices.device)).nonzero().squeeze(1)
-        if len(moved):
+        if len(to):
             for buffer in self._buffers:
-                buffer[moved, :, columns] = buffer[indices[moved], :, columns]
-        self._view(rows, held)
+                buffer[to, :, columns] = buffer[rows, :, columns]
+        self._view(number, held)
 
     def join(self, other: DynamicLayer, *, drop: int) -> None:
         """Append the rows of another layer, both ending in the same column; the first `drop` columns are dropped."""
@@ -93,7 +105,8 @@ class BufferedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 
     def _make_room(self, like: tuple[Tensor, Tensor], rows: int, columns: int, *, at: int) -> None:
         """Buffers for at least so many rows and columns, what is held from the column `at` on."""
-        rows = rows if self._buffers is None else max(rows, self._buffers[0].shape[0])
+        rows = max(rows, self.reserved[0], 0 if self._buffers is None else self._buffers[0].shape[0])
+        columns = max(columns, self.reserved[1])
         held = keys_and_values(self) if self.get_seq_length() else None
         self._buffers = (
             like[0].new_zeros(rows, like[0].shape[1], columns, like[0].shape[3]),
@@ -135,11 +148,8 @@ def buffered_cache(config: PretrainedConfig) -> DynamicCache:
     return cache
 
 
-def compacted(going: Tensor) -> Tensor:
-    """Indices of the rows that continue ([rows] bool), each at its index where that is below their number, the others
-    in the gaps."""
-    stay = going.nonzero().squeeze(1)
-    number = len(stay)
-    order = torch.arange(number, device=going.device)
-    order[~going[:number]] = stay[stay >= number]
-    return order
+def compacted(going: Sequence[bool]) -> list[int]:
+    """Indices of the rows that continue, each at its index where that is below their number, the others in the gaps."""
+    number = sum(going)
+    fillers = iter(row for row, goes in enumerate(going) if goes and row >= number)
+    return [row if going[row] else next(fillers) for row in range(number)]

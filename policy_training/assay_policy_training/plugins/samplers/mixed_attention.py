@@ -1,7 +1,7 @@
 """Attention of one pass in which rows draw their next token while others read what was observed.
 
 Covers: the tokens of all rows laid end to end, so that embeddings, linear layers and norms have no padding, each
-attending to the columns of its own row that come no later. Leaves out: what is in the cache (`key_value_cache`), which
+attending to the columns of its own row that come no later; the same where all rows draw. Leaves out: what is in the cache (`key_value_cache`), which
 rows there are (`decoding`).
 """
 
@@ -10,6 +10,18 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
+
+
+class RowsAttention:
+    """Of rows with one token each, in their last column. `seen` [R,W]: columns that a row has. Keys and values are not
+    repeated for the heads that share them, and no mask is made anew in each layer."""
+
+    def __init__(self, seen: Tensor) -> None:
+        self.mask = seen[:, None, None]
+
+    def __call__(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
+        """query [R,H,1,D], key and value [R,H_kv,W,D] -> [R,1,H,D]."""
+        return _attend(query, key, value, self.mask, scaling).transpose(1, 2)
 
 
 class MixedAttention:

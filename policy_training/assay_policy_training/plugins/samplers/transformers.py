@@ -128,9 +128,11 @@ class TransformersSampler:
         memory = unused_memory(self.policy.device)
         if memory is None:
             return self.sampling.rows_at_once
+        from assay_policy_training.plugins.samplers.decoding_weights import cast_bytes
         from assay_policy_training.plugins.samplers.key_value_cache import rows_that_fit  # imports transformers
 
         config, autocast = unwrapped(self.policy.model).config, self.policy.autocast
+        memory -= cast_bytes(self.policy.model) if autocast else 0
         return rows_that_fit(config, columns, memory // (2 if self.mixture else 1), autocast=autocast)
 
     def _scaled(self, logits: Tensor) -> Tensor:
