@@ -1,9 +1,9 @@
 """A device of torch that pretends to be an accelerator: real numbers, and every passage to and from the host is seen.
 
 Covers: tensors on a device of their own (`PrivateUse1`) whose values lie in host memory; operations that mix devices,
-which fail as on a GPU; places at which a GPU would have to be waited for: a value or tensor that is read, a result whose
-size depends on values (`nonzero`, an index that is a mask), a copy to the device that is not asynchronous. Leaves out:
-kernels, number formats, autocast, and what is done only where a device is called `cuda`.
+which fail as on a GPU; places at which a GPU would have to be waited for: a value or tensor that is read, a result
+whose size depends on values (`nonzero`, an index that is a mask), a copy to the device that is not asynchronous. Leaves
+out: kernels, number formats, autocast, and what is done only where a device is called `cuda`.
 
 Registering a device lasts as long as the process, and has to come before its first backward pass, so all of it runs in
 a process of its own, a fork of one that has imported the product: `on_pretend_device`.
@@ -105,9 +105,9 @@ class _Module:
 
 def _in_process(work: Callable[..., T], arguments: tuple[Any, ...]) -> T:
     torch.set_num_threads(1)
-    backend_registration._setup_privateuseone_for_python_backend(NAME, backend_module=_Module())  # type: ignore[no-untyped-call]
+    backend_registration._setup_privateuseone_for_python_backend(NAME, backend_module=_Module())
     torch.__future__.set_swap_module_params_on_conversion(True)  # keeps tied weights tied
-    library = torch.library.Library("aten", "IMPL")
+    library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     library.impl("empty_strided", _empty_strided, "PrivateUse1")
     library.impl("empty.memory_format", _empty, "PrivateUse1")
     library.impl("_copy_from", _copy_from, "PrivateUse1")

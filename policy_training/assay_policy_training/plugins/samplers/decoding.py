@@ -350,8 +350,8 @@ class Decoding:
         return left
 
     def _settled(self, rows: Tensor, going: Tensor, seen: Tensor, cache: Any) -> tuple[list[int], int]:
-        """Read which of `rows` are `going`: the indices of those, as `compacted` puts them, and the most tokens that one
-        of them may still have. Notes those that have ended. `seen`, `cache`: of these rows."""
+        """Read which of `rows` are `going`: the indices of those, as `compacted` puts them, and the most tokens that
+        one of them may still have. Notes those that have ended. `seen`, `cache`: of these rows."""
         left, numbers, goes = torch.stack([self._left(rows), rows, going.long()]).tolist()
         goes = [bool(each) for each in goes]
         if self.stops:

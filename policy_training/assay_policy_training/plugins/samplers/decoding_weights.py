@@ -1,8 +1,8 @@
 """The weights of generation under autocast, cast once instead of at every token.
 
 Covers: float32 weights of linear layers in autocast's number format, kept as long as a generation and cast again where
-an update has changed them; the same products as autocast's, which casts them in every pass. Leaves out: weights that are
-kept in another format (`assay.models.frozen_weights`, quantized ones) or divided among processes.
+an update has changed them; the same products as autocast's, which casts them in every pass. Leaves out: weights that
+are kept in another format (`assay.models.frozen_weights`, quantized ones) or divided among processes.
 """
 
 from typing import Any

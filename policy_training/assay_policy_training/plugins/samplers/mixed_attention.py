@@ -1,8 +1,8 @@
 """Attention of one pass in which rows draw their next token while others read what was observed.
 
 Covers: the tokens of all rows laid end to end, so that embeddings, linear layers and norms have no padding, each
-attending to the columns of its own row that come no later; the same where all rows draw. Leaves out: what is in the cache (`key_value_cache`), which
-rows there are (`decoding`).
+attending to the columns of its own row that come no later; the same where all rows draw. Leaves out: what is in the
+cache (`key_value_cache`), which rows there are (`decoding`).
 """
 
 from collections.abc import Sequence
