@@ -283,6 +283,8 @@ class EngineClient:
 
     async def _until_accepted(self, deadline: float) -> None:
         """Returns when an engine accepts calls. Raises BusyError at the deadline, and while draining."""
+        if self._accepting:
+            return
         with suppress(TimeoutError):
             async with asyncio.timeout(deadline - time.monotonic()):
                 while not (self._accepting or self.draining):

@@ -41,6 +41,8 @@ class PublishedForm:
 class AdaptedScorer(TransformersScorer):
     """Scores by a form's head."""
 
+    parted = True
+
     def __init__(self, *arguments: Any, form: PublishedForm, **options: Any) -> None:
         """`arguments`, `options`: of `PackedScorer`."""
         self.form = form

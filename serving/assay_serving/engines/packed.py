@@ -177,6 +177,8 @@ class PackedScorer(TokenScorer):
     def _plan(self, rows: Sequence[Reading]) -> list[list[list[int]]]:
         """Forward passes: lists of groups of row numbers that are computed together."""
         lengths = [len(row.conversation) for row in rows]
+        if len(rows) == 1:
+            return [[[0]]]
         if self._layout == "packed" and can_pack(self.model, max(lengths, default=0)):
             preferred = CPU_PASS if self.model.device.type == "cpu" else None
             return plan_groups([row.conversation.ids for row in rows], self.token_budget, preferred=preferred)
@@ -229,7 +231,11 @@ def require_parity(config: ModelConfig, spec: RewardModelSpec) -> None:
 
 def for_scoring(model: PreTrainedModel) -> PreTrainedModel:
     """The loaded model, in place, as engines run it; it can be neither trained nor saved any more."""
+    from assay.models.attention.decoder_pass import DecoderPass
+    from assay.models.attention.packing import backbone
     from assay.models.attention.prepacked import prepack
 
     prepack(model)
+    if can_pack(model):
+        DecoderPass.attach(backbone(model))
     return model

@@ -170,6 +170,7 @@ class ScalarReader(TokenScorer):
     """The part of an engine of models without principles that is the same wherever the model runs. `kind`: theirs."""
 
     kind: ClassVar[Kind] = "scalar"
+    parted: ClassVar[bool] = True  #: conversations have a `response_start`
 
     def check(self, name: str) -> None:
         if self.spec.kind != self.kind:
@@ -198,7 +199,7 @@ class ScalarReader(TokenScorer):
             for message in item.prompt:
                 check_unicode(message.text, "prompt")
             check_unicode(response_text(item.response), "response")
-            encoded = self.renderer.encode(item.prompt, item.response)
+            encoded = self.renderer.encode(item.prompt, item.response, parted=self.parted)
         except BadInputError as error:
             return self.failure("bad_input", str(error))
         if not encoded.ids:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 class TransformersScorer(ScalarReader, PackedScorer):
     """Scores with a sequence classifier: the reward is its one logit at the conversation's last token."""
 
+    parted = False
+
     def check(self, name: str) -> None:
         super().check(name)
         model = self.model

@@ -30,6 +30,13 @@ pytestmark = pytest.mark.skipif(
     platform.machine().lower() not in ("x86_64", "amd64") or not torch.backends.mkldnn.is_available(),  # type: ignore[no-untyped-call]
     reason="oneDNN's layout is used on x86 only, in a torch that has oneDNN",
 )
+
+
+@pytest.fixture(autouse=True)
+def small_layers_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("assay.models.attention.prepacked.LEAST_WEIGHTS", 0)
+
+
 GROUPS = [group_of([[5, 6, 7, 8], [5, 6, 9, 10, 11]]), group_of([[12, 13, 14]]), group_of([list(range(3, 60))])]
 
 
@@ -62,6 +69,12 @@ def test_a_layer_of_any_shape(inputs: int, outputs: int, rows: int, bias: bool, 
     assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
     tolerance = 1e-5 if kind == torch.float32 else 2e-2
     assert torch.allclose(found.float(), expected.float(), atol=tolerance, rtol=tolerance)
+
+
+def test_small_layers_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For them oneDNN's kernel for every new number of tokens costs more than it saves."""
+    monkeypatch.setattr("assay.models.attention.prepacked.LEAST_WEIGHTS", 1 << 16)
+    assert untouched(build("llama"))
 
 
 def test_gradients_are_refused() -> None:

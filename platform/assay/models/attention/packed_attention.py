@@ -200,6 +200,8 @@ def by_groups(
     low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else value.dtype
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     wants_gradient = torch.is_grad_enabled() and query.requires_grad
+    if len(layout.spans) == 1 and not wants_gradient:
+        return _fused(query.to(low), key.to(low), value.to(low), layout.spans[0], layout, dropout, scale)
     # `split` and not slices: the gradient of a slice is a row of zeros as long as the whole
     parts = zip(*(torch.split(tensor, layout.lengths, 2) for tensor in (query, key, value)), strict=True)
     outs = []
@@ -228,7 +230,9 @@ def _fused(
         repeats = q.shape[1] // k.shape[1]
         k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
     attend = partial(F.scaled_dot_product_attention, dropout_p=dropout, scale=scale, enable_gqa=grouped)
-    parts = [span.prefix + span.branches[0]] if span.is_plain else [span.prefix, *span.branches]
+    if span.is_plain:
+        return attend(q, k, v, is_causal=True)
+    parts = [span.prefix, *span.branches]
     stretches = zip(*(torch.split(tensor, parts, 2) for tensor in (q, k, v)), strict=True)
     first_q, first_k, first_v = next(stretches)
     outs = [attend(first_q, first_k, first_v, is_causal=True)]

@@ -187,14 +187,19 @@ def forward(model: Any, groups: Sequence[TokenGroup], images: ImageReader | None
         return forward_rows(model, groups, images=images)
     import torch
 
+    from assay.models.attention.decoder_pass import DecoderPass
+
     network, device = backbone(model), model.device
     use_packed(model)
     layout, branches, prefixes = lay_out(groups)
     ids = np.concatenate([part for group in groups for part in (group.prefix, *group.branches)])
     positions = np.concatenate([np.arange(a, a + n) for a, n in _stretches(groups)])
+    row, places = (to_device(torch.from_numpy(each).long()[None], device) for each in (ids, positions))
+    if (small := DecoderPass.of(network)) is not None:
+        return PackedHidden(small(row, places, layout)[0], branches, prefixes, padding=0)
     hidden = network(
-        input_ids=to_device(torch.from_numpy(ids).long()[None], device),
-        position_ids=to_device(torch.from_numpy(positions)[None], device),
+        input_ids=row,
+        position_ids=places,
         # A mask of four dimensions is taken as it is; ours is in the layout.
         attention_mask=torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device),
         use_cache=False,

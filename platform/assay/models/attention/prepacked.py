@@ -2,7 +2,7 @@
 
 Torch multiplies float32 matrices on a CPU by MKL, which on an AMD processor was a third slower inside a model than
 oneDNN with weights in its own blocked order (docs/reward-models/speed.md). Covers: float32 and bfloat16 linear layers
-of a backbone, where torch has oneDNN on x86; others stay as they are. Leaves out: training (such a layer has no
+of a backbone, where torch has oneDNN on x86; small and other ones stay as they are. Leaves out: training (such a layer has no
 gradient and no `weight`), heads (their rows are read one by one), saving.
 """
 
@@ -16,6 +16,9 @@ from assay.errors import BadInputError
 from assay.models.attention.packing import PACKED, backbone
 from assay.models.devices import has_fast_bfloat16
 
+#: Weights of a layer below which it stays as it is: oneDNN makes a kernel for every new number of tokens, in about a
+#: millisecond, which is more than such a product takes.
+LEAST_WEIGHTS = 1 << 16
 OPERATIONS = ("_reorder_linear_weight", "_linear_pointwise")  #: torch's own, used by its compiler; not public
 
 
@@ -49,6 +52,7 @@ def prepack(model: Any) -> int:
         for parent in backbone(model).modules()
         for name, layer in parent.named_children()
         if type(layer) is nn.Linear  # a subclass (a quantized layer) computes something else
+        and layer.weight.numel() >= LEAST_WEIGHTS
     ]
     with torch.no_grad():
         for parent, name in layers:  # one by one, each old weight freed before the next is laid out

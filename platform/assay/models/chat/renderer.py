@@ -180,14 +180,19 @@ class Renderer:
         """Tokens of the prompt before any is cut. Raises BadInputError as `render` does."""
         return len(self._encode_whole(list(prompt), None, ())[0])
 
-    def encode(self, prompt: Prompt, response: Response | None = None, *, after: Sequence[Message] = ()) -> Encoded:
+    def encode(
+        self, prompt: Prompt, response: Response | None = None, *, after: Sequence[Message] = (), parted: bool = True
+    ) -> Encoded:
         """Token ids of the conversation, cut to `max_length`. Raises BadInputError as `render` does.
 
         `after`: turns that follow the response, ending with the assistant's; like the response they are never cut,
-        and they belong to `ids[response_start:]`.
+        and they belong to `ids[response_start:]`. `parted`: False for callers that do not read `response_start`, which
+        takes another rendering: then it is 0 where nothing is cut.
         """
         turns, dropped = list(prompt), False
-        ids, start = self._encode_whole(turns, response, after)
+        ids, start = self._encode_whole(turns, response, after, parted)
+        if not parted and len(ids) > self.max_length:
+            return self.encode(prompt, response, after=after)
         while len(ids) > self.max_length and (oldest := _oldest_droppable(turns)) is not None:
             turns = turns[: oldest[0]] + turns[oldest[1] :]
             dropped = True
@@ -206,7 +211,11 @@ class Renderer:
         )
 
     def _encode_whole(
-        self, prompt: Sequence[Message], response: Response | None, after: Sequence[Message] = ()
+        self,
+        prompt: Sequence[Message],
+        response: Response | None,
+        after: Sequence[Message] = (),
+        parted: bool = True,
     ) -> tuple[list[int], int]:
         if after and response is not None:
             text = self.render((*prompt, *response_turns(response), *after[:-1]), tuple(after[-1:]))
@@ -214,10 +223,10 @@ class Renderer:
             text = self.render(prompt, response)
         images = references_of((*prompt, *(() if response is None else response_turns(response)), *after))
         written, grown = self._with_images(text, images)
-        ids, offsets = self._tokenize(written)
+        ids, offsets = self._tokenize(written, offsets=parted and response is not None)
         ids = [*self._prepend, *ids]
-        if response is None:
-            return ids, len(ids)
+        if response is None or not parted:
+            return ids, len(ids) if response is None else 0
         before = self.render(prompt)
         # Some templates render a past assistant turn unlike the one to come: then where the two texts part.
         boundary = next(
@@ -247,8 +256,8 @@ class Renderer:
         grown = [(end, len(shown) - len(place)) for end, shown in zip(ends, texts, strict=True)]
         return "".join(itertools.chain.from_iterable(zip(pieces, (*texts, ""), strict=True))), grown
 
-    def _tokenize(self, text: str) -> tuple[list[int], list[tuple[int, int]] | None]:
-        fast = bool(self.tokenizer.is_fast)
+    def _tokenize(self, text: str, *, offsets: bool = False) -> tuple[list[int], list[tuple[int, int]] | None]:
+        fast = offsets and bool(self.tokenizer.is_fast)
         encoding = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=fast, verbose=False)
         return list(encoding["input_ids"]), encoding["offset_mapping"] if fast else None
 

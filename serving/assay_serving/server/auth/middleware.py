@@ -13,6 +13,7 @@ import secrets
 import time
 import traceback
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
@@ -257,6 +258,7 @@ def _check_json(body: bytes, max_items: int) -> None:
         raise too_many_items(most, max_items)
 
 
+@lru_cache(maxsize=1024)
 def _is_own(host: str, allowed: tuple[str, ...]) -> bool:
     """An address, localhost, or an allowed name: a page cannot fake an address as its origin."""
     name = host.rpartition(":")[0] if re.search(r":\d+$", host) else host

@@ -60,6 +60,7 @@ class DynamicBatcher:
         self._relative: bool = getattr(scorer, "relative", False)
         self.stuck = False  #: an engine call has exceeded its time limit and has not returned
         self._overdue_since = 0.0
+        self._several = False  #: the last call had items of several requests
         self.settings = settings
         self._metrics = metrics
         self._backlog = Backlog(_FIRST_GUESS_GENERATIVE if scorer.info.kind == "generative" else _FIRST_GUESS)
@@ -161,8 +162,10 @@ class DynamicBatcher:
             if self._running is None and not self._send():
                 self._arrived.clear()
                 await self._arrived.wait()
-                # The engine was idle: wait for more requests to join. While it was busy they could.
-                await asyncio.sleep(self.settings.window_s)
+                # The engine was idle. More requests may follow where there were several before; while it was busy they
+                # could join. A single client waits for nobody.
+                if self._several:
+                    await asyncio.sleep(self.settings.window_s)
                 continue
             running = self._running
             assert running is not None
@@ -178,6 +181,8 @@ class DynamicBatcher:
 
     def _send(self) -> bool:
         """Start the next engine call; False if nothing waits."""
+        if not self._backlog:
+            return False
         settings = self.settings
         now = asyncio.get_running_loop().time()
         call = self._backlog.next_call(settings.batch_items, self._backlog.speed * settings.engine_call_s, now)
@@ -192,6 +197,7 @@ class DynamicBatcher:
             if start == 0:
                 waits = self._metrics.wait_seconds.labels(self.name, pending.priority.name.lower())
                 waits.observe(now - pending.arrived)
+        self._several = len(call.parts) > 1
         results = self._thread.call(self._score_of(call.parts), items)
         self._running = _Running(call, items, results, time.perf_counter())
         return True

@@ -56,7 +56,7 @@ class ServerSettings:
     request_timeout_s: Annotated[
         float, Gt(0), Help("Seconds until a request is answered 504.", "--request-timeout")
     ] = 120.0
-    window_s: Annotated[float, Ge(0)] = 0.002  #: how long an idle engine waits for more requests after the first
+    window_s: Annotated[float, Ge(0)] = 0.002  #: an idle engine waits for more requests, if the last call had several
     batch_items: Annotated[int, Ge(1)] = 512  #: most items of one engine call
     engine_call_s: Annotated[float, Gt(0)] = 1.0  #: aimed at; so short that a small request never waits long
     engine_timeout_s: Annotated[float, Gt(0)] = 120.0  #: a longer engine call fails with 504; not ready until it ends

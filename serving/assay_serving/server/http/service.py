@@ -138,20 +138,20 @@ class ScoringService:
 
 async def until_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """The work's result; it is cancelled when the client disconnects, and then a ProblemError is raised."""
-    task = asyncio.ensure_future(work)
-    disconnect = asyncio.ensure_future(_disconnected(request))
     try:
-        await asyncio.wait({task, disconnect}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        raise ProblemError(CLIENT_GONE, "the client is gone")
-    finally:
-        disconnect.cancel()
-        if not task.done():
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        async with asyncio.timeout(None) as limit:
+            watch = asyncio.create_task(_end_at_disconnect(request, limit))
+            try:
+                return await work
+            finally:
+                watch.cancel()
+    except TimeoutError:
+        if limit.expired():
+            raise ProblemError(CLIENT_GONE, "the client is gone") from None
+        raise
 
 
-async def _disconnected(request: Request) -> None:
+async def _end_at_disconnect(request: Request, limit: asyncio.Timeout) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+    limit.reschedule(0.0)

@@ -107,7 +107,8 @@ class ServedModel:
         Raises BadInputError for responses in steps, where the model reads none.
         """
         started = time.perf_counter()
-        require_step_reader(self.info, request.items)
+        if any(item.steps is not None for item in request.items):
+            require_step_reader(self.info, request.items)
         with self.hold():
             try:
                 try:
