@@ -6,7 +6,7 @@ rotary positions), whose hidden states it gives bit by bit or at least to roundi
 out: gradients, other formats and devices, all other layers: those take transformers' pass (`packing`).
 """
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -30,9 +30,10 @@ class DecoderPass:
     @classmethod
     def attach(cls, network: "PreTrainedModel") -> None:
         """Give the network this pass, where it is one that it can run; `of` finds it."""
-        if network.device.type != "cpu" or network.dtype != torch.float32 or not hasattr(network, "layers"):
+        layers: Any = getattr(network, "layers", ())
+        if network.device.type != "cpu" or network.dtype != torch.float32 or not layers:
             return
-        if not all(type(layer).__name__ in LAYERS and not layer._forward_hooks for layer in network.layers):
+        if not all(type(layer).__name__ in LAYERS and not layer._forward_hooks for layer in layers):
             return
         small = cls(network)
         if small._agrees():

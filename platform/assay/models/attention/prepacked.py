@@ -2,8 +2,8 @@
 
 Torch multiplies float32 matrices on a CPU by MKL, which on an AMD processor was a third slower inside a model than
 oneDNN with weights in its own blocked order (docs/reward-models/speed.md). Covers: float32 and bfloat16 linear layers
-of a backbone, where torch has oneDNN on x86; small and other ones stay as they are. Leaves out: training (such a layer has no
-gradient and no `weight`), heads (their rows are read one by one), saving.
+of a backbone, where torch has oneDNN on x86; small and other ones stay as they are. Leaves out: training (such a
+layer has no gradient and no `weight`), heads (their rows are read one by one), saving.
 """
 
 import platform
