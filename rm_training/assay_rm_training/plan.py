@@ -35,7 +35,7 @@ from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.preference.pairs import PairMethod
 from assay_rm_training.preference.unpaired import UnpairedMethod
 from assay_rm_training.training.loop import make_optimizer, train_step, update_weights
-from assay_rm_training.training_config import LoraConfig, TrainingConfig
+from assay_rm_training.training_config import TrainingConfig, less_memory
 
 
 class _Loaded(NamedTuple):
@@ -101,16 +101,22 @@ class PlannedRewardModel:
         passes = -(-number // one)
         return MeasuredStep(cost, rank_tokens, passes, tokens[0] * config.batch_size // len(items), weights=weights)
 
-    def changes(self) -> Iterable[tuple[str, "PlannedRewardModel"]]:
-        config, words = self.config, []
+    def changes(self) -> Iterable[list[tuple[str, "PlannedRewardModel"]]]:
+        config, words = self.config, ""
+
+        def changed(text: str, ranks: int = self.ranks, **settings: Any) -> tuple[str, "PlannedRewardModel"]:
+            return f"{words} {text}".strip(), replace(self, config=replace(config, **settings), ranks=ranks)
+
+        first = []
         if not config.gradient_checkpointing:
-            config = replace(config, gradient_checkpointing=True)
-            words = ["--gradient-checkpointing"]
-            yield words[0], replace(self, config=config)
-        if config.lora is None:
-            yield " ".join([*words, "--lora 16"]), replace(self, config=replace(config, lora=LoraConfig()))
-        if self.ranks == 1:
-            yield " ".join([*words, "--parallel fsdp on 8 cards"]), replace(self, config=config, ranks=8)
+            first = [changed("--gradient-checkpointing", gradient_checkpointing=True)]
+            words, config = first[0][0], first[0][1].config
+        less = [changed(text, **settings) for text, settings in less_memory(config, self.ranks).items()]
+        offloaded = changed("--offload-activations", offload_activations=True)
+        yield [*first, *(each for each in less if each[1].config.lora == config.lora), offloaded]
+        yield [each for each in less if each[1].config.lora != config.lora]
+        if self.ranks == 1 and config.optimizer == "adamw" and config.base_weights != "4bit":
+            yield [changed("--parallel fsdp on 8 cards", ranks=8)]
 
 
 def plan_training(

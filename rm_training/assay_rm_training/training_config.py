@@ -10,12 +10,19 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from assay.errors import BadInputError
+from assay.models.memory_options import (
+    BaseWeights,
+    OptimizerName,
+    check_base_weights,
+    check_offload,
+    check_optimiser,
+    has_bitsandbytes,
+)
 from assay.models.parallelism.distributed import Parallel
 from assay.runs.trackers import TRACKERS
 from assay.settings import CheckedSettings, Help, check_settings
 
 Schedule = Literal["constant", "linear", "cosine", "wsd"]
-OptimizerName = Literal["adamw", "adafactor"]
 Keep = Literal["last", "best"]
 Metric = Literal["nll", "accuracy"]
 HeadInit = Literal["zero", "normal", "stock"]
@@ -66,6 +73,10 @@ class TrainingConfig:
     dtype: Annotated[str, Help("auto, float32 or bfloat16, of the matrix products.")] = "auto"
     device: Annotated[str, Help("auto, cpu, cuda, cuda:1, mps.")] = "auto"
     lora: LoraConfig | None = None
+    base_weights: Annotated[
+        BaseWeights,
+        Help("Of frozen linear layers, for --lora. auto: bfloat16 where it is exact and products are in it."),
+    ] = "auto"
     head_init: HeadInit = "zero"
     freeze_layers: Annotated[int, Ge(0), Help("Keep the embeddings and this many lowest layers.")] = 0
     seed: Annotated[int, Help("Of data order, head, adapters and dropout.")] = 0
@@ -76,10 +87,13 @@ class TrainingConfig:
     decay_ratio: Annotated[float, Ge(0), Le(1), Help("Share of the steps in which wsd decays.")] = 0.2
     batch_start: Annotated[int, Ge(0), Help("First batch size, growing to --batch-size; 0 = no growth.")] = 0
     batch_ramp_ratio: Annotated[float, Ge(0), Le(1), Help("Share of the run over which batches grow.")] = 0.1
-    optimizer: Annotated[OptimizerName, Help("Adafactor cannot be sharded.")] = "adamw"
+    optimizer: Annotated[
+        OptimizerName, Help("Moments in 8 bit, or with float32 weights on the host, take less of a GPU; not with fsdp.")
+    ] = "adamw"
     betas: tuple[float, float] = (0.9, 0.98)
     eps: Annotated[float, Gt(0), Help("AdamW's.")] = 1e-10
     gradient_checkpointing: Annotated[bool, Help("Less memory, about a third more work, same gradients.")] = False
+    offload_activations: Annotated[bool, Help("What checkpointing keeps waits in the host's memory.")] = False
     parallel: Annotated[Parallel, Help("In several processes: ddp or fsdp; auto = ddp.")] = "auto"
     keep: Annotated[Keep, Help("Weights of the last step, or of the best evaluation.")] = "last"
     patience: Annotated[int, Ge(0), Help("Stop after this many evaluations without improvement; 0 = never.")] = 0
@@ -103,8 +117,9 @@ class TrainingConfig:
             raise BadInputError(f"two numbers from 0 to below 1, not {self.betas}", field="betas")
         if (self.keep == "best" or self.patience) and not self.eval_every:
             raise BadInputError("early stopping needs evaluations: set eval_every (--eval-every)", field="keep")
-        if self.optimizer == "adafactor" and self.parallel == "fsdp":
-            raise BadInputError("adafactor's state cannot be sharded; use adamw with fsdp", field="optimizer")
+        check_optimiser(self.optimizer, self.parallel)
+        check_offload(self.offload_activations, self.gradient_checkpointing)
+        check_base_weights(self.base_weights, bool(self.lora or self.freeze_layers), self.parallel)
         if self.dtype == "float16":
             raise BadInputError("float16 would need loss scaling; use bfloat16", field="dtype")
 
@@ -146,3 +161,21 @@ class TrainingConfig:
         """The settings that a resumed run cannot change, as JSON."""
         free = ("parallel", "device", "track", "preset")
         return json.dumps({name: value for name, value in self.to_dict().items() if name not in free}, indent=2)
+
+
+def less_memory(config: TrainingConfig, ranks: int = 1) -> dict[str, dict[str, Any]]:
+    """Options by which weights and optimiser take less, least change first, with the settings that they are."""
+    alone, quantizes = ranks == 1, ranks == 1 and has_bitsandbytes()
+    options: dict[str, dict[str, Any]] = {}
+    if config.lora is None and config.optimizer == "adamw" and quantizes:
+        options["--optimizer adamw_8bit"] = {"optimizer": "adamw_8bit"}
+    if config.lora is None and config.optimizer != "adamw_offloaded" and alone:
+        options["--optimizer adamw_offloaded"] = {"optimizer": "adamw_offloaded"}
+    adapters: dict[str, Any] = {"lora": config.lora or LoraConfig()}
+    if config.lora is None:
+        options["--lora 16"] = adapters
+    if config.base_weights != "4bit" and quantizes:
+        options["--lora 16 --base-weights 4bit" if config.lora is None else "--base-weights 4bit"] = adapters | {
+            "base_weights": "4bit"
+        }
+    return options

@@ -54,6 +54,24 @@ def config_only(mode: "FakeTensorMode", kernels: str) -> Iterator[None]:
         _active.pop()
 
 
+_on_host: list[None] = []
+
+
+@contextmanager
+def on_host() -> Iterator[None]:
+    """What is allocated until the end of the block is in the host's memory: no memory of a planned card."""
+    _on_host.append(None)
+    try:
+        yield
+    finally:
+        _on_host.pop()
+
+
+def counts_as_host() -> bool:
+    """Whether what is allocated now would not be on the card that is planned for."""
+    return bool(_on_host) and bool(_active) and _active[-1].kernels != "cpu"
+
+
 def kernels_of(tensor: "torch.Tensor") -> str:
     """Type of the device whose kernels compute with `tensor`."""
     return _active[-1].kernels if _active else tensor.device.type

@@ -1,7 +1,7 @@
-"""Frozen weights in the number format of the products: half the memory, and no cast in each pass.
+"""Weights in the number format of the products: half the memory, and no cast in each pass.
 
-Covers: which weights may be kept so, keeping them, float32 again before adapters are merged into them. Leaves out:
-quantized weights.
+Covers: which frozen weights may be kept so, keeping them, float32 again before adapters are merged into them; the same
+of one trained layer, whose float32 weight is elsewhere (`offloaded`). Leaves out: what 4 bit are (`four_bit`).
 
 Under autocast a linear layer's float32 weight is cast to bfloat16 in every pass. A weight that is not trained and that
 bfloat16 holds exactly (checkpoints of large models are stored so) gives the same products when it is kept in bfloat16,
@@ -15,9 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from assay.models import config_only
+from assay.models.four_bit import FourBitLinear, dequantize, quantize
+from assay.models.memory_options import BaseWeights
 
 
-class FrozenLinear(nn.Linear):
+class Bfloat16Linear(nn.Linear):
     """A linear layer whose weight is bfloat16. Outside autocast the weight is cast to the input's format."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -26,32 +28,62 @@ class FrozenLinear(nn.Linear):
         return F.linear(input, self.weight.to(input.dtype), self.bias)
 
 
-def keep_frozen(model: Any) -> int:
-    """Keep the frozen weights of linear layers in bfloat16 where it holds them exactly; returns the bytes saved.
+def keep_frozen(model: Any, weights: BaseWeights = "auto", device: torch.device | None = None) -> int:
+    """Keep the frozen weights of linear layers in bfloat16, or in 4 bit; then the model is moved to `device`, layer by
+    layer. Returns the bytes saved.
 
-    Layers that share their weight with another (a tied head) and output layers, whose weights are read by other
-    code than theirs, stay as they are.
+    `auto`: in bfloat16 those that it holds exactly. Layers that share their weight with another (a tied head) and
+    output layers, whose weights are read by other code than theirs, stay as they are.
     """
+    before: int = sum(p.nbytes for p in model.parameters())
+    for layer in linear_layers(model, trained=False) if weights != "float32" else ():
+        if weights == "4bit":
+            quantize(layer, device or layer.weight.device)
+        elif weights == "bfloat16" or _is_exact(model, layer.weight):
+            halve(layer)
+    if weights == "4bit" and device is not None:
+        model.to(device)
+    after: int = sum(p.nbytes for p in model.parameters())
+    return before - after
+
+
+def linear_layers(model: Any, *, trained: bool) -> list[nn.Linear]:
+    """Layers with a float32 weight that nothing else reads."""
     read_elsewhere = {id(model.get_input_embeddings()), id(model.get_output_embeddings())}
-    saved = 0
-    for module in list(model.modules()):
-        if type(module) is not nn.Linear or id(module) in read_elsewhere or module.out_features == 1:
-            continue
-        weight = module.weight
-        if weight.requires_grad or weight.dtype != torch.float32 or not _is_exact(model, weight):
-            continue
-        saved += weight.nbytes // 2
-        module.weight = nn.Parameter(weight.detach().to(torch.bfloat16), requires_grad=False)
-        module.__class__ = FrozenLinear
-    return saved
+    return [
+        module
+        for module in model.modules()
+        if type(module) is nn.Linear
+        and id(module) not in read_elsewhere
+        and module.out_features > 1
+        and module.weight.requires_grad == trained
+        and module.weight.dtype == torch.float32
+    ]
+
+
+def halve(layer: nn.Linear) -> None:
+    """Round its weight to bfloat16, in place."""
+    layer.weight.data = layer.weight.data.to(torch.bfloat16)
+    layer.__class__ = Bfloat16Linear
+
+
+def unhalve(layer: nn.Linear) -> None:
+    layer.weight.data = layer.weight.data.float()
+    layer.__class__ = nn.Linear
 
 
 def restore_frozen(model: Any) -> None:
     """Float32 weights again, in place, of what `keep_frozen` changed: what adapters are merged into."""
     for module in model.modules():
-        if isinstance(module, FrozenLinear):
-            module.weight = nn.Parameter(module.weight.detach().float(), requires_grad=False)
-            module.__class__ = nn.Linear  # type: ignore[assignment]
+        if isinstance(module, Bfloat16Linear):
+            unhalve(module)
+        elif isinstance(module, FourBitLinear):
+            dequantize(module)
+
+
+def loading_device(weights: BaseWeights, device: torch.device) -> torch.device:
+    """Where the whole model is loaded to: weights that will be a seventh of it may be more than the device has."""
+    return torch.device("cpu") if weights == "4bit" else device
 
 
 @torch.no_grad()

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from assay.models.attention.packing import unwrapped
+from assay.models.four_bit import FourBitLinear
 
 SHARD_BYTES = 2**30  #: of one file of a checkpoint, and so of what is in main memory at once
 _ADAPTER = "default"
@@ -35,9 +36,10 @@ def merged_weights(model: Any, *, dtype: torch.dtype | None = None) -> Iterator[
     """Name in a stock checkpoint and values of each weight, on the model's device; tied weights once. The model is not
     changed.
 
-    Weights with an adapter come with it added, in float32; the others are the model's own tensors and no copies,
-    unless `dtype` asks for another format. Of a divided model (FSDP2) all processes go through this together, and each
-    gets whole tensors. A model whose layers have other shapes than its checkpoint is converted layer by layer.
+    Weights with an adapter come with it added, in float32 (4-bit ones as training dequantizes them); the others are the
+    model's own tensors and no copies, unless `dtype` asks for another format. Of a divided model (FSDP2) all processes
+    go through this together, and each gets whole tensors. A model whose layers have other shapes than its checkpoint is
+    converted layer by layer.
     """
     from transformers.core_model_loading import revert_weight_conversion
 
@@ -99,6 +101,7 @@ def _merged(base: Any) -> Iterator[tuple[str, Tensor]]:
 
     state: dict[str, Tensor] = base.state_dict(keep_vars=True)
     adapted: dict[str, Any] = {name: module for name, module in base.named_modules() if isinstance(module, LoraLayer)}
+    packed = {f"{name}.weight": layer for name, layer in base.named_modules() if isinstance(layer, FourBitLinear)}
     shared = Counter(map(id, state.values()))
     tied, unsaved = getattr(base, "all_tied_weights_keys", None) or {}, base._keys_to_ignore_on_save or ()
     for stored, values in state.items():
@@ -107,6 +110,8 @@ def _merged(base: Any) -> Iterator[tuple[str, Tensor]]:
         of_adapter = not parameter and any(stored.startswith(f"{inside}.") for inside in adapted)
         if of_adapter or ".original_module." in stored or name in unsaved:
             continue
+        if stored in packed:
+            values = packed[stored].dequantized(torch.float32)
         if parameter == "weight":
             yield name, full_tensor(values).float() + full_tensor(adapted[layer].get_delta_weight(_ADAPTER)).float()
         elif not (name in tied and shared[id(values)] > 1):

@@ -21,6 +21,8 @@ GIB = 2**30
 CONTEXT, FRAGMENTS = GIB, 0.05
 #: Share of the peak rate that a training's matrix products reach on a GPU, and of a matrix product's on a CPU.
 GPU_SHARE, CPU_SHARE = 0.4, 0.6
+#: Bytes per second of the host's memory beside a card, for an update there with its copies: a guess.
+HOST_BANDWIDTH = 50e9
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import flop_registry
 
-from assay.models.config_only import active, config_only
+from assay.models.config_only import active, config_only, counts_as_host, on_host
+from assay.models.offloaded import OffloadedAdamW
 
 PARAMETERS, GRADIENTS, OPTIMISER = "parameters", "gradients", "optimiser"
 ACTIVATIONS, TEMPORARY = "activations", "temporary"
 KINDS = (PARAMETERS, GRADIENTS, OPTIMISER, ACTIVATIONS, TEMPORARY)
+#: In the host's memory, where a card is planned for: no part of the card's peak.
+HOST = "host"
 
 aten = torch.ops.aten
 _EMPTY = frozenset((aten.empty.memory_format, aten.empty_strided.default))
@@ -41,10 +44,12 @@ _LARGE = 2**20
 
 @dataclass(frozen=True)
 class StepCost:
-    """Of one process. `peak`: bytes by kind when their sum was highest; `flops`: by number format."""
+    """Of one process. `peak`: bytes by kind when their sum was highest; `flops`: by number format; `host`: bytes at
+    most in the host's memory beside a card's."""
 
     peak: dict[str, int]
     flops: dict[str, float] = field(default_factory=dict)
+    host: int = 0
 
     @property
     def bytes(self) -> int:
@@ -78,6 +83,7 @@ class FakeStep(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.held: Counter[str] = Counter()
         self.peak: dict[str, int] = {}
+        self.host = 0
         self.flops: defaultdict[str, float] = defaultdict(float)
         self._sizes: dict[int, int] = {}
         self._kinds: dict[int, str] = {}
@@ -123,12 +129,13 @@ class FakeStep(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if fake is not None:
             return out  # DTensor looks for the shape of a result
         grown = ACTIVATIONS if torch.is_grad_enabled() else TEMPORARY
-        kind = OPTIMISER if self._optimising else grown
+        kind = HOST if counts_as_host() else OPTIMISER if self._optimising else grown
         for each in tree_iter(out):
             if isinstance(each, torch.Tensor):
                 self._count(each, kind)
-        if sum(self.held.values()) > sum(self.peak.values()):
-            self.peak = dict(self.held)
+        self.host = max(self.host, self.held[HOST])
+        if sum(self.held.values()) - self.held[HOST] > sum(self.peak.values()):
+            self.peak = {kind: size for kind, size in self.held.items() if kind != HOST}
         if (count := _FLOPS.get(func._overloadpacket)) is not None:
             number_format = next(str(each.dtype) for each in tree_iter(args) if isinstance(each, torch.Tensor))
             self.flops[number_format.removeprefix("torch.")] += count(*args, **kwargs, out_val=out)
@@ -180,22 +187,45 @@ def measured(
     optimisers, modules = list(optimisers), list(modules)
     parameters = [p for each in modules for p in each.parameters()]
     for optimiser in optimisers:
-        _fill(optimiser)
+        fill(optimiser)
     tracker = FakeStep()
     tracker.hold([*parameters, *(b for each in modules for b in each.buffers())], PARAMETERS)
-    tracker.hold(
-        (v for o in optimisers for s in o.state.values() for v in s.values() if isinstance(v, torch.Tensor)), OPTIMISER
-    )
+    for optimiser in optimisers:
+        tracker.hold(optimiser_tensors(optimiser, parameters), HOST if is_elsewhere(optimiser) else OPTIMISER)
     trained: list[Any] = [p for p in parameters if p.requires_grad]
     handles = [p.register_post_accumulate_grad_hook(lambda p: tracker.hold([p.grad], GRADIENTS)) for p in trained]
     with tracker, tracker._hooks():
         step()
     for handle in handles:
         handle.remove()
-    return StepCost({kind: tracker.peak.get(kind, 0) for kind in KINDS}, dict(tracker.flops))
+    return StepCost({kind: tracker.peak.get(kind, 0) for kind in KINDS}, dict(tracker.flops), tracker.host)
 
 
-def _fill(optimiser: torch.optim.Optimizer) -> None:
+def is_elsewhere(optimiser: torch.optim.Optimizer) -> bool:
+    """Whether its state is in the host's memory, and a card is planned for."""
+    with on_host():
+        return counts_as_host() and isinstance(optimiser, OffloadedAdamW)
+
+
+def held(modules: Iterable[torch.nn.Module], optimisers: Iterable[torch.optim.Optimizer]) -> int:
+    """Bytes of their weights and of what the optimisers have, on the card where one is planned for."""
+    parameters = [p for module in modules for p in module.parameters()]
+    tensors: list[torch.Tensor] = [*parameters]
+    for optimiser in optimisers:
+        tensors += () if is_elsewhere(optimiser) else optimiser_tensors(optimiser, parameters)
+    return sum(tensor.nbytes for tensor in {id(tensor): tensor for tensor in tensors}.values())
+
+
+def optimiser_tensors(
+    optimiser: torch.optim.Optimizer, parameters: Iterable[torch.nn.Parameter]
+) -> Iterator[torch.Tensor]:
+    """All that it holds beside the model's `parameters`."""
+    own = {id(each) for each in parameters}
+    yield from (p for group in optimiser.param_groups for p in group["params"] if id(p) not in own)
+    yield from (v for s in optimiser.state.values() for v in s.values() if isinstance(v, torch.Tensor))
+
+
+def fill(optimiser: torch.optim.Optimizer) -> None:
     """Take an empty step, from which on it has its state."""
     every = [p for group in optimiser.param_groups for p in group["params"]]
     for parameter in every:

@@ -1,10 +1,10 @@
 """The least that a training holds: whether it can fit at all, known before any weight is loaded.
 
-Covers: weights, gradients and the two moments of AdamW, from configurations alone; one line that says what would take
-less. Leaves out: activations and all else that a step takes (`assay plan`), other optimisers.
+Covers: weights, gradients and what the optimiser has, from configurations alone; one line that says what would take
+less. Leaves out: activations and all else that a step takes (`assay plan`).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -12,9 +12,10 @@ import torch
 from assay.errors import BadInputError, NotFoundError
 from assay.models.loading import resolve_model
 from assay.planning.cards import GIB, usable_memory
-from assay.planning.fake_step import planned
+from assay.planning.fake_step import fill, held, is_elsewhere, planned
 
-Load = Callable[[], Iterable[torch.nn.Module]]
+#: What is loaded, and the optimisers of what is trained.
+Load = Callable[[], tuple[Sequence[torch.nn.Module], Sequence[torch.optim.Optimizer]]]
 #: Bytes of weights, gradients and optimiser for one of the checkpoint, at most: float32 for bfloat16, four times.
 _MOST = 8
 
@@ -31,9 +32,9 @@ def require_memory(
     stored = _stored_bytes(base)
     if stored is not None and _MOST * stored < usable / 2:
         return
-    if (needed := least_bytes(load) // ranks) <= usable:
+    if (needed := least_bytes(load, device.type) // ranks) <= usable:
         return
-    less = {words: least_bytes(other) // ranks for words, other in changes.items()}
+    less = {words: least_bytes(other, device.type) // ranks for words, other in changes.items()}
     would = [f"{words} ({held / GIB:.1f} GiB and activations)" for words, held in less.items() if held <= usable]
     if device.type == "cuda":
         would.append(f"--parallel fsdp on {-(-needed * ranks * 5 // (usable * 4))} or more of it")
@@ -44,11 +45,15 @@ def require_memory(
     )
 
 
-def least_bytes(load: Load) -> int:
-    """Of one process that holds all."""
-    with planned("cpu"):
-        parameters = {id(p): p for model in load() for p in model.parameters()}.values()
-        return sum(p.nbytes * (4 if p.requires_grad else 1) for p in parameters)
+def least_bytes(load: Load, kernels: str = "cpu") -> int:
+    """Of one process that holds all. `kernels`: type of its device."""
+    with planned(kernels):
+        modules, optimisers = load()
+        for optimiser in optimisers:
+            fill(optimiser)
+        own = [optimiser for optimiser in optimisers if not is_elsewhere(optimiser)]
+        gradients: int = sum(p.nbytes for optimiser in own for group in optimiser.param_groups for p in group["params"])
+        return held(modules, optimisers) + gradients
 
 
 def _stored_bytes(base: str) -> int | None:

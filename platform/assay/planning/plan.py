@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from assay.errors import BadInputError
-from assay.planning.cards import GIB, Card
+from assay.planning.cards import GIB, HOST_BANDWIDTH, Card
 from assay.planning.fake_step import OPTIMISER, StepCost
 
 
@@ -35,8 +35,8 @@ class PlannedTraining(Protocol):
 
     def measure(self, size: int) -> "MeasuredStep": ...
 
-    def changes(self) -> Iterable[tuple[str, "PlannedTraining"]]:
-        """How it could take less memory, in words, and the training with that, least change first."""
+    def changes(self) -> Iterable[Iterable[tuple[str, "PlannedTraining"]]]:
+        """How it could take less memory, in words, and the training with that. Of each of the ways, its steps."""
         ...
 
 
@@ -104,6 +104,7 @@ class MemoryPlan:
             "setting": self.setting,
             "size": self.size,
             "largest": self.largest,
+            "host_bytes": self.measured.cost.host,
             "other_parts": [{**asdict(part), "largest": part.largest(usable)} for part in self.measured.other_parts],
             "tokens_per_s": round(self.tokens_per_s, 1),
             "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
@@ -119,6 +120,8 @@ class MemoryPlan:
             f"{name} {_gib(held)} GiB with {setting} {size} ({_most(largest)})"
             for name, held, setting, size, largest in parts
         ]
+        if host := self.measured.cost.host:
+            texts.append(f"{_gib(host)} GiB in the host's memory")
         verdict = "fits" if self.fits else "does not fit"
         return f"{verdict} {self.card.name}, {_gib(usable)} GiB: {'; '.join(texts)}"
 
@@ -135,14 +138,20 @@ class MemoryPlan:
 
 
 def make_plan(training: PlannedTraining, card: Card, *, changes: bool) -> MemoryPlan:
-    """Plans it; where it does not fit and `changes`, also its changes, each with what its largest micro-batch is."""
+    """Plans it; where it does not fit and `changes`, also its changes, each with what its largest micro-batch is: of
+    each way the steps up to the first that fits."""
     smallest, size = training.sizes
     measured = training.measure(size)
     largest = _largest(training, card, smallest, size, measured)
     plan = MemoryPlan(card, training.setting, size, measured, largest, _seconds(measured, card, training.ranks))
     if plan.fits or not changes:
         return plan
-    alternatives = [(change, make_plan(other, card, changes=False)) for change, other in training.changes()]
+    alternatives = []
+    for way in training.changes():
+        for change, other in way:
+            alternatives.append((change, make_plan(other, card, changes=False)))
+            if alternatives[-1][1].fits:
+                break
     return replace(plan, alternatives=alternatives)
 
 
@@ -166,6 +175,7 @@ def _seconds(measured: MeasuredStep, card: Card, ranks: int) -> dict[str, float]
     seconds = {
         "compute": compute * share / card.share,
         "optimiser": update,
+        "host": measured.cost.host * 7 / 4 / HOST_BANDWIDTH,  # of its four float32 numbers a weight, three are written
         "decoding": measured.decoding / card.bandwidth,
     }
     if ranks > 1 and card.link:  # gathered forward and backward, and as many bytes of gradients

@@ -11,6 +11,7 @@ from annotated_types import Ge, Gt
 from assay.compute.executor import LOCAL, check_place
 from assay.errors import BadInputError
 from assay.models.devices import has_fast_bfloat16
+from assay.models.memory_options import OptimizerName, check_offload
 from assay_policy_training.core.settings import RecipeSettings
 
 if TYPE_CHECKING:
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 
 
 class Optimisation(RecipeSettings, section="optimisation"):
-    """AdamW and how a batch of rollouts is worked through."""
+    """The optimiser and how a batch of rollouts is worked through."""
 
+    optimizer: OptimizerName = "adamw"  #: with moments in 8 bit, or on the host with float32 weights: less of a GPU
     lr: Annotated[float, Ge(0)] = 1e-6
     warmup_steps: Annotated[int, Ge(0)] = 0  #: steps over which lr rises linearly from 0
     weight_decay: Annotated[float, Ge(0)] = 0.0
@@ -31,9 +33,11 @@ class Optimisation(RecipeSettings, section="optimisation"):
     micro_batch_rows: Annotated[int, Ge(0)] = 0  #: rows per pass; neither set: 2048 tokens on a CPU, else 16384
     autocast: bool | None = None  #: bfloat16 products around float32 weights; null: on a GPU that has them
     gradient_checkpointing: bool = False  #: keep each layer's input only, compute the rest again: less memory, slower
+    offload_activations: bool = False  #: what checkpointing keeps waits in the host's memory
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_offload(self.offload_activations, self.gradient_checkpointing, "optimisation.offload_activations")
         if len(self.betas) != 2:
             raise BadInputError("two numbers", field="optimisation.betas")
 

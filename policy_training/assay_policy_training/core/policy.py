@@ -22,8 +22,10 @@ from assay.models.attention.packing import unwrapped
 from assay.models.chat.image_reader import ImageReader, references_of
 from assay.models.chat.options import ChatOptions
 from assay.models.chat.renderer import Renderer
-from assay.models.frozen_weights import keep_frozen
+from assay.models.checkpointing import checkpoint_layers
+from assay.models.frozen_weights import keep_frozen, loading_device
 from assay.models.loading import load_causal_lm, load_tokenizer, resolve_model
+from assay.models.memory_options import BaseWeights, check_base_weights
 from assay.models.parallelism.strategy import SingleProcess
 from assay.models.published_weights import write_model
 from assay.models.quiet import quiet_transformers
@@ -44,11 +46,13 @@ RELOAD_TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class Lora:
-    """Low-rank adapters on the named linear layers. rank 0 = train all weights."""
+    """Low-rank adapters on the named linear layers. rank 0 = train all weights. `base_weights`: of frozen linear
+    layers; auto: bfloat16 where products are in it and it holds them exactly."""
 
     rank: int = 0
     alpha: int = 16
     targets: str = "all-linear"
+    base_weights: BaseWeights = "auto"
 
 
 class Policy:
@@ -57,6 +61,7 @@ class Policy:
     `name` is the base model (and the reference). `autocast`: bfloat16 products around float32 weights; frozen weights
     that bfloat16 holds exactly are kept in it.
     `gradient_checkpointing`: of each layer only the input is kept, the rest is computed again: the same gradients.
+    `offload_activations`: on the host.
     `teacher`: a model to imitate token by token. `media`: where the workspace's images are, by default those of the one
     that every command finds. Raises BadInputError for a teacher with another vocabulary, for
     checkpointing of a model that has none.
@@ -71,6 +76,7 @@ class Policy:
         dtype: torch.dtype = torch.float32,
         autocast: bool = False,
         gradient_checkpointing: bool = False,
+        offload_activations: bool = False,
         lora: Lora | None = None,
         with_reference: bool = False,
         teacher: str | None = None,
@@ -82,18 +88,20 @@ class Policy:
         self.autocast = autocast
         self.renderer = policy_renderer(name, max_prompt_tokens, chat, media)
         self.tokenizer: PreTrainedTokenizerBase = self.renderer.tokenizer
-        base = load_causal_lm(name, self.tokenizer, dtype=dtype, device=device)
-        check_head(base, device)
         self.lora = lora if lora is not None and lora.rank > 0 else None
-        self.model: Any = with_adapter(base, self.lora) if self.lora else base
-        if autocast:
-            keep_frozen(unwrapped(self.model))
+        loads_on = device if self.lora is None else loading_device(self.lora.base_weights, device)
+        base = load_causal_lm(name, self.tokenizer, dtype=dtype, device=loads_on)
+        check_head(base, loads_on)
+        self.model: Any = with_adapter(base, self.lora, device, autocast=autocast) if self.lora else base
         self.has_reference = with_reference
         self._reference: PreTrainedModel | None = None
         if with_reference and self.lora is None:
             self._reference = self._load_frozen(name, self.tokenizer, dtype)
         self._teacher = None if teacher is None else self._load_teacher(teacher, dtype)
-        self._recomputed = checkpointed_layers(self.model) if gradient_checkpointing else []
+        self._recomputed: list[torch.nn.Module] = []
+        if gradient_checkpointing:
+            field = "optimisation.gradient_checkpointing"
+            self._recomputed = checkpoint_layers(unwrapped(self.model), offload=offload_activations, field=field)
         self.parallel = SingleProcess()  #: how its work is divided among processes
 
     def _load_teacher(self, name: str, dtype: torch.dtype) -> "PreTrainedModel":
@@ -120,6 +128,8 @@ class Policy:
 
         A teacher is not divided.
         """
+        if self.lora is not None:
+            check_base_weights(self.lora.base_weights, True, parallel.name, "lora.base_weights")
         self.parallel = parallel
         parallel.prepare(self)
         if self._reference is not None:
@@ -308,20 +318,8 @@ def reload_difference(
     return float((reloaded.float32_logp(probe) - trained).abs().max())
 
 
-def checkpointed_layers(model: Any) -> list[torch.nn.Module]:
-    """The model's layers, made to keep their input only while they are in train mode. Raises BadInputError where the
-    model's code has no such layers."""
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
-    inner = unwrapped(model)
-    layers: list[torch.nn.Module] = [m for m in inner.modules() if isinstance(m, GradientCheckpointingLayer)]
-    if not layers or not inner.supports_gradient_checkpointing:
-        raise BadInputError(f"{type(inner).__name__} has none", field="optimisation.gradient_checkpointing")
-    inner.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
-    return layers
-
-
-def with_adapter(base: Any, lora: Lora) -> Any:
+def with_adapter(base: Any, lora: Lora, device: torch.device, *, autocast: bool) -> Any:
+    """On `device`, with its frozen weights as `lora` says; base weights that will be 4 bit may be elsewhere."""
     from peft import LoraConfig, get_peft_model
 
     config = LoraConfig(
@@ -329,4 +327,7 @@ def with_adapter(base: Any, lora: Lora) -> Any:
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # peft uses a deprecated name of transformers
-        return get_peft_model(base, config).eval()
+        adapted = get_peft_model(base, config).eval()
+    if autocast or lora.base_weights != "auto":
+        keep_frozen(unwrapped(adapted), lora.base_weights, device)
+    return adapted

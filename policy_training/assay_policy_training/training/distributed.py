@@ -51,6 +51,7 @@ class WorkerConfig:
             max_prompt_tokens=recipe.sampling.max_prompt_tokens,
             autocast=recipe.optimisation.autocasts(device),
             gradient_checkpointing=recipe.optimisation.gradient_checkpointing,
+            offload_activations=recipe.optimisation.offload_activations,
             lora=recipe.lora,
             with_reference=recipe.needs_reference,
             teacher=self.teacher,

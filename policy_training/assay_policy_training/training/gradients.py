@@ -5,7 +5,7 @@ of the policy being updated. An objective of scope group runs in two passes (see
 processes each takes some of the micro-batches, and the gradients are summed. Leaves out: the optimiser's step (`loop`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -28,8 +28,10 @@ from assay_policy_training.recipe.schema import Recipe
 class Gradients:
     """Accumulates the gradient of the recipe's loss in the policy's parameters."""
 
-    def __init__(self, recipe: Recipe, policy: Policy) -> None:
+    def __init__(self, recipe: Recipe, policy: Policy, parameters: Sequence[torch.nn.Parameter] | None = None) -> None:
+        """`parameters`: where the gradients are; default: in the policy's own."""
         self.recipe, self.policy = recipe, policy
+        self.parameters = list(policy.trainable().values()) if parameters is None else parameters
         used = [recipe.objective, *recipe.token_weights, *recipe.losses]
         needs: frozenset[str] = frozenset().union(*(getattr(plugin, "needs", frozenset()) for plugin in used))
         self.extras = needs & SUPPLIED
@@ -75,7 +77,7 @@ class Gradients:
                     loss = loss + term
                 parallel.backward(loss)
                 self._measure(means, scores, context, first=first)
-        parallel.reduce(list(self.policy.trainable().values()))
+        parallel.reduce(self.parameters)
         return total + sum(value for (value,) in read_values(losses))
 
     def _row_coefficients(

@@ -19,6 +19,8 @@ from torch import Tensor
 
 from assay.compute.executor import LOCAL
 from assay.errors import AssayError, BackendError, BadInputError
+from assay.models.memory_options import check_optimiser
+from assay.models.optimisers import finish, optimised
 from assay.runs.callbacks import Callback
 from assay.runs.json_log import METRICS_FILE, JsonLog
 from assay.score import ScoreFailure
@@ -55,6 +57,7 @@ from assay_policy_training.training.checkpoint import CheckpointSchedule, checkp
 from assay_policy_training.training.checkpoint_choice import STEERED, CheckpointChoice
 from assay_policy_training.training.gradients import Gradients
 from assay_policy_training.training.metrics import reward_versions, rollout_measures, rollout_records
+from assay_policy_training.training.optimiser import policy_optimiser
 from assay_policy_training.training.parallel_checks import check_parallel
 from assay_policy_training.training.resume import StepStart, restore, return_to, save, take_up
 
@@ -97,20 +100,14 @@ class PolicyLoop:
         self.folder = folder
         self._check_needs()
         check_parallel(policy.parallel, self.sampler, self.plugins())
+        check_optimiser(recipe.optimisation.optimizer, policy.parallel.name, "optimisation.optimizer")
         for plugin in (*recipe.plugins().values(), *extra):
             if isinstance(plugin, UsesPolicy):
                 plugin.attach(policy)
-        self.gradients = Gradients(recipe, policy)
         self.metrics_log, self.rollouts_log = JsonLog(folder / METRICS_FILE), JsonLog(folder / ROLLOUTS_FILE)
-        self.parameters = policy.trainable()
-        settings = recipe.optimisation
-        self.optimiser = torch.optim.AdamW(
-            list(self.parameters.values()),
-            lr=settings.lr,
-            betas=(settings.betas[0], settings.betas[1]),
-            weight_decay=settings.weight_decay,
-            fused=True,  # the same result in one pass over the weights
-        )
+        self.optimiser = policy_optimiser(policy, recipe.optimisation)
+        self.parameters = optimised(self.optimiser, policy.trainable())  #: what the optimiser changes
+        self.gradients = Gradients(recipe, policy, list(self.parameters.values()))
         self.policy_version = policy.version
         self.step = 0  #: steps done
         self.updates = 0  #: optimiser steps done: the version of the weights
@@ -442,7 +439,8 @@ class PolicyLoop:
         return [plugin for plugin in self.plugins().values() if isinstance(plugin, Observer)]
 
     def close(self) -> None:
-        """End what generates beside training; what is in flight is lost."""
+        """End training, and what generates beside it; what is in flight is lost."""
+        finish(self.optimiser)
         if self.collector.pool is not None:
             self.collector.pool.close()
 

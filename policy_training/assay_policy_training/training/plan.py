@@ -19,14 +19,14 @@ from assay.models.attention.packing import can_pack
 from assay.models.parallelism.strategy import SingleProcess
 from assay.planning.cards import Card
 from assay.planning.fake_ranks import fake_ranks
-from assay.planning.fake_step import measured, planned
+from assay.planning.fake_step import held, measured, planned
 from assay.planning.made_up import text_of
 from assay.planning.plan import MeasuredStep, MemoryPlan, OtherPart, check_format, make_plan
 from assay.planning.request import PlanRequest
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.metrics import Stopwatch
 from assay_policy_training.core.micro_batches import PassLimits, micro_batches
-from assay_policy_training.core.policy import Lora, Policy
+from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.samplers.assembly import assemble, generation_ids, pad_left
 from assay_policy_training.plugins.samplers.decoding_weights import cast_bytes
@@ -36,6 +36,7 @@ from assay_policy_training.recipe.loading import recipe_to_dict
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.training.distributed import WorkerConfig
 from assay_policy_training.training.loop import PolicyLoop
+from assay_policy_training.training.optimiser import less_memory
 from assay_policy_training.training.run import Plan
 
 
@@ -136,8 +137,7 @@ class PlannedPolicy:
             return (), 0.0
         policy, sampling = loop.policy, self.recipe.sampling
         rows = -(-sampling.prompts_per_step * sampling.group_size // self.ranks)
-        states = (v for o in optimisers for each in o.state.values() for v in each.values())
-        fixed = sum(t.nbytes for t in (*(p for m in loaded for p in m.parameters()), *states))
+        fixed = held(loaded, optimisers)
         most = min(rows, sampling.rows_at_once)
         casts = cast_bytes(policy.model) if policy.autocast else 0
         if self.card.kernels == "cuda":  # as the sampler does
@@ -160,27 +160,29 @@ class PlannedPolicy:
         part = OtherPart("sampling", cost.bytes, fixed, "sampling.rows_at_once", at_once)
         return [part], -(-rows // at_once) * sampling.max_new_tokens * read
 
-    def changes(self) -> Iterable[tuple[str, "PlannedPolicy"]]:
-        plan, words = self.plan, ""
+    def changes(self) -> Iterable[list[tuple[str, "PlannedPolicy"]]]:
+        recipe, words = self.recipe, ""
 
-        def changed(text: str, ranks: int = self.ranks, **optimisation: Any) -> tuple[str, "PlannedPolicy"]:
-            recipe = replace(plan.recipe, optimisation=replace(plan.recipe.optimisation, **optimisation))
-            return text.strip(), replace(self, plan=replace(plan, recipe=recipe), ranks=ranks)
+        def changed(text: str, other: Recipe, ranks: int = self.ranks) -> tuple[str, "PlannedPolicy"]:
+            return f"{words} {text}".strip(), replace(self, plan=replace(self.plan, recipe=other), ranks=ranks)
 
-        optimisation = plan.recipe.optimisation
-        if not optimisation.autocast and self.card.kernels == "cuda":
-            words += " --set optimisation.autocast=true"
-            plan = changed(words, autocast=True)[1].plan
-        if not optimisation.gradient_checkpointing:
-            words += " --set optimisation.gradient_checkpointing=true"
-            plan = changed(words, gradient_checkpointing=True)[1].plan
+        def optimised(**settings: Any) -> Recipe:
+            return replace(recipe, optimisation=replace(recipe.optimisation, **settings))
+
+        first = []
+        if not recipe.optimisation.autocast and self.card.kernels == "cuda":
+            words, recipe = "--set optimisation.autocast=true", optimised(autocast=True)
+        if not recipe.optimisation.gradient_checkpointing:
+            words = f"{words} --set optimisation.gradient_checkpointing=true".strip()
+            recipe = optimised(gradient_checkpointing=True)
         if words:
-            yield words.strip(), replace(self, plan=plan)
-        if not plan.recipe.lora.rank:
-            lora = replace(self, plan=replace(plan, recipe=replace(plan.recipe, lora=Lora(rank=16))))
-            yield f"{words} --set lora.rank=16".strip(), lora
-        if self.ranks == 1:
-            yield f"{words} --parallel fsdp on 8 cards".strip(), replace(self, plan=plan, ranks=8)
+            first = [(words, replace(self, plan=replace(self.plan, recipe=recipe)))]
+        less = [changed(text, other) for text, other in less_memory(recipe, self.ranks).items()]
+        offloaded = changed("--set optimisation.offload_activations=true", optimised(offload_activations=True))
+        yield [*first, *(each for each in less if each[1].recipe.lora == recipe.lora), offloaded]
+        yield [each for each in less if each[1].recipe.lora != recipe.lora]
+        if self.ranks == 1 and recipe.optimisation.optimizer == "adamw" and recipe.lora.base_weights != "4bit":
+            yield [changed("--parallel fsdp on 8 cards", recipe, ranks=8)]
 
 
 def plan_policy(plan: Plan, base: str, card: Card, request: PlanRequest) -> MemoryPlan:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 
 from assay.errors import BadInputError
+from assay.models.optimisers import publish
 from assay.models.parallelism.strategy import collect_optimizer, scatter_optimizer
 from assay.runs.json_log import JsonLog
 from assay_policy_training.core.policy import Policy
@@ -34,7 +35,7 @@ class ResumableTrainer(Protocol):
 
     policy: Policy
     parameters: dict[str, torch.nn.Parameter]
-    optimiser: torch.optim.AdamW
+    optimiser: torch.optim.Optimizer
     metrics_log: JsonLog
     rollouts_log: JsonLog
     folder: Path
@@ -157,6 +158,7 @@ def _copy_weights(trainer: ResumableTrainer, checkpoint: Checkpoint | None) -> N
     for name, parameter in trainer.parameters.items():
         full = checkpoint.tensors["parameters"][name] if checkpoint is not None else None
         parameter.copy_(trainer.policy.parallel.scatter(full, parameter))
+    publish(trainer.optimiser)
 
 
 def _check_same(trainer: ResumableTrainer, checkpoint: Checkpoint) -> None:

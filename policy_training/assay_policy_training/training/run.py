@@ -13,6 +13,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -40,7 +41,7 @@ from assay.score import Score
 from assay.system.atomic_files import replacing
 from assay.workspace import Workspace
 from assay_policy_training.core.metrics import is_kl
-from assay_policy_training.core.policy import RELOAD_TOLERANCE, Lora, Policy, policy_renderer, reload_difference
+from assay_policy_training.core.policy import RELOAD_TOLERANCE, Policy, policy_renderer, reload_difference
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.prompts.mixtures import split_weight
 from assay_policy_training.plugins.protocols import RewardSource, StepMetrics
@@ -63,6 +64,7 @@ from assay_policy_training.training.evaluation import (
 )
 from assay_policy_training.training.held_out_reward import SUSPECTS_FILE, HeldOutReward, WatchSettings
 from assay_policy_training.training.loop import ROLLOUTS_FILE, PolicyLoop
+from assay_policy_training.training.optimiser import less_memory, policy_optimiser
 from assay_serving.score_records import save_scores
 from assay_serving.scorer import ModelInfo, ScoreItem
 
@@ -344,13 +346,13 @@ def _require_memory(config: WorkerConfig, recipe: Recipe, device: torch.device) 
     autocast = recipe.optimisation.autocasts(device)
     recipe = replace(recipe, optimisation=replace(recipe.optimisation, autocast=autocast))
 
-    def networks(recipe: Recipe) -> list[torch.nn.Module]:
-        return replace(config, recipe=recipe_to_dict(recipe)).load(torch.device("cpu")).networks
+    def loaded(recipe: Recipe) -> tuple[list[Any], list[torch.optim.Optimizer]]:
+        policy = replace(config, recipe=recipe_to_dict(recipe)).load(torch.device("cpu"))
+        return policy.networks, [policy_optimiser(policy, recipe.optimisation)]
 
-    adapters = replace(recipe, lora=Lora(rank=16))
-    less = {} if recipe.lora.rank else {"--set lora.rank=16": lambda: networks(adapters)}
     ranks = world_size() if config.parallel == "fsdp" else 1
-    require_memory(config.policy, lambda: networks(recipe), less, device, ranks, "--policy")
+    less = {words: partial(loaded, other) for words, other in less_memory(recipe, ranks).items()}
+    require_memory(config.policy, partial(loaded, recipe), less, device, ranks, "--policy")
 
 
 def _compared(before: PolicyEvaluation, after: PolicyEvaluation) -> dict[str, Any]:

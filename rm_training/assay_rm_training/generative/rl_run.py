@@ -194,6 +194,7 @@ def _train(
         max_prompt_tokens=recipe.sampling.max_prompt_tokens,
         autocast=recipe.optimisation.autocasts(device),
         gradient_checkpointing=recipe.optimisation.gradient_checkpointing,
+        offload_activations=recipe.optimisation.offload_activations,
         lora=recipe.lora,
         with_reference=recipe.needs_reference,
         teacher=None if recipe.teacher is None else locate_model(run.workspace, recipe.teacher)[0],
@@ -230,6 +231,7 @@ def _train(
     with progress_bar("training the judge", recipe.steps, unit="steps") as advance:
         advance(done)
         trainer.train(callbacks=[StepCallback(lambda _: advance(1))])
+    trainer.close()
     after = evaluate("after")
     steps = [parse_object(line) for _, line in Lines(run.folder / METRICS_FILE)] if trainer.step else []
     sample = target_answers(

@@ -24,6 +24,7 @@ from assay.errors import BadInputError
 from assay.models.attention.packing import TokenGroup, forward
 from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_dtype
+from assay.models.frozen_weights import loading_device
 from assay.models.loading import load_causal_lm, load_tokenizer
 from assay.models.spec import Judging, Kind
 from assay.models.token_losses import token_losses
@@ -171,6 +172,7 @@ class GenerativeSft(MethodFields):
 
     def load(self, config: TrainingConfig, device: torch.device) -> TrainableModel:
         tokenizer = load_tokenizer(config.base)
+        device = loading_device(config.base_weights, device)
         model = load_causal_lm(config.base, tokenizer, dtype=torch.float32, device=device)
         check_head(model, device)
         return prepare(TrainableModel(model, tokenizer, new_head=False, heads=()), config, language_model=True)

@@ -21,6 +21,7 @@ from assay.models.attention.packing import can_pack, forward
 from assay.models.chat.principle_renderer import QUESTION, PrincipleRenderer
 from assay.models.chat.renderer import Renderer
 from assay.models.devices import pick_dtype, to_device
+from assay.models.frozen_weights import loading_device
 from assay.models.heads import answer_logits, log_odds
 from assay.models.loading import has_reward_head, load_causal_lm, load_tokenizer
 from assay.models.spec import Kind
@@ -118,6 +119,7 @@ class Principle(MethodFields):
                 f"{config.base} is a scalar reward model; a principle model starts from a language model"
             )
         tokenizer = load_tokenizer(config.base)
+        device = loading_device(config.base_weights, device)
         model = load_causal_lm(config.base, tokenizer, dtype=torch.float32, device=device)
         self._renderer(tokenizer)  # fail before encoding
         return prepare(TrainableModel(model, tokenizer, new_head=False, heads=()), config, language_model=True)

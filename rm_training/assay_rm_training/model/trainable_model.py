@@ -22,8 +22,9 @@ import torch
 
 from assay.errors import BadInputError
 from assay.models.chat.image_reader import ImageReader
+from assay.models.checkpointing import checkpoint_layers
 from assay.models.devices import pick_dtype
-from assay.models.frozen_weights import keep_frozen, restore_frozen
+from assay.models.frozen_weights import keep_frozen, loading_device, restore_frozen
 from assay.models.heads import HEAD
 from assay.models.loading import has_reward_head, load_scalar_model, load_tokenizer
 from assay.models.parallelism.distributed import local_device
@@ -66,7 +67,12 @@ def load_trainable(config: TrainingConfig, device: torch.device) -> TrainableMod
     new_head = not has_reward_head(config.base)
     tokenizer = load_tokenizer(config.base)
     model = load_scalar_model(
-        config.base, tokenizer, dtype=torch.float32, device=device, new_head=new_head, seed=config.seed
+        config.base,
+        tokenizer,
+        dtype=torch.float32,
+        device=loading_device(config.base_weights, device),
+        new_head=new_head,
+        seed=config.seed,
     )
     if new_head:
         _start_head(getattr(model, HEAD), config)
@@ -76,17 +82,15 @@ def load_trainable(config: TrainingConfig, device: torch.device) -> TrainableMod
 
 def prepare(trainable: TrainableModel, config: TrainingConfig, *, language_model: bool = False) -> TrainableModel:
     """Adapters, frozen layers and train mode, as the configuration says. Heads are always trained in full. Where
-    products are bfloat16, frozen weights that it holds exactly are kept in it."""
+    products are bfloat16, frozen weights that it holds exactly are kept in it, unless `base_weights` says otherwise."""
     if config.lora is not None:
         trainable = _with_adapters(trainable, config.lora, config.seed, language_model=language_model)
     _freeze(trainable.model, config.freeze_layers)
-    if pick_dtype(local_device(config.device), config.dtype) == torch.bfloat16:
-        keep_frozen(trainable.model)
+    device = local_device(config.device)
+    if config.base_weights != "auto" or pick_dtype(device, config.dtype) == torch.bfloat16:
+        keep_frozen(trainable.model, config.base_weights, device)
     if config.gradient_checkpointing:
-        if not trainable.model.supports_gradient_checkpointing:
-            raise BadInputError(f"{type(trainable.model).__name__} has none", field="gradient_checkpointing")
-        model: Any = trainable.model
-        model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+        checkpoint_layers(trainable.model, offload=config.offload_activations)
     trainable.model.train()
     return trainable
 

@@ -13,6 +13,7 @@ from annotated_types import Gt
 
 from assay.domain import PreferencePair
 from assay.models.chat.image_reader import ImageReader
+from assay.models.frozen_weights import loading_device
 from assay.models.loading import load_causal_lm, load_tokenizer, spec_of
 from assay.models.readings import Implicit
 from assay.models.spec import Kind
@@ -75,6 +76,7 @@ class PolicyMethod(MethodFields):
 
     def load(self, config: TrainingConfig, device: torch.device) -> TrainableModel:
         tokenizer = load_tokenizer(config.base)
+        device = loading_device(config.base_weights, device)
         model = load_causal_lm(config.base, tokenizer, dtype=torch.float32, device=device)
         check_head(model, device)
         images = ImageReader.load(config.base, tokenizer, media_of(None))

@@ -63,9 +63,9 @@ from assay_rm_training.runs.recorded import add_model, inputs_of, snapshot_id, t
 from assay_rm_training.training import early_stopping, resume_state
 from assay_rm_training.training.batch_order import StepPlan
 from assay_rm_training.training.distributed import WorkerSettings, begin
-from assay_rm_training.training.loop import train
+from assay_rm_training.training.loop import make_optimizer, train
 from assay_rm_training.training.summary import TrainingSummary
-from assay_rm_training.training_config import LoraConfig, TrainingConfig
+from assay_rm_training.training_config import TrainingConfig, less_memory
 from assay_serving.scorer import ScoreItem
 
 
@@ -190,12 +190,14 @@ def train_model(
 def _require_memory(plan: TrainingPlan) -> None:
     config = plan.config
 
-    def models(config: TrainingConfig) -> list[torch.nn.Module]:
-        return [plan.method.load(config, torch.device("cpu")).model]
+    def loaded(config: TrainingConfig) -> tuple[list[torch.nn.Module], list[torch.optim.Optimizer]]:
+        trainable = plan.method.load(config, torch.device("cpu"))
+        return [trainable.model], [make_optimizer(trainable, config)]
 
-    less = {} if config.lora else {"--lora 16": lambda: models(replace(config, lora=LoraConfig()))}
     ranks = world_size() if config.parallel == "fsdp" else 1
-    require_memory(config.base, lambda: models(config), less, local_device(config.device), ranks, "--base")
+    options = less_memory(config, ranks)
+    less = {words: partial(loaded, replace(config, **settings)) for words, settings in options.items()}
+    require_memory(config.base, partial(loaded, config), less, local_device(config.device), ranks, "--base")
 
 
 def _train(

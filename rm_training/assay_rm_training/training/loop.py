@@ -22,7 +22,9 @@ from typing import TypeVar
 import torch
 
 from assay.errors import BackendError
-from assay.models.devices import kept_casts
+from assay.models.devices import kept_casts, pick_dtype
+from assay.models.optimisers import finish, make_optimiser, optimised
+from assay.models.parallelism.distributed import local_device
 from assay.models.parallelism.strategy import SingleProcess
 from assay.runs.callbacks import Callback
 from assay.runs.progress_bar import Advance, silent
@@ -65,9 +67,9 @@ def train(
     parallel = parallel or SingleProcess()
     plan = StepPlan(len(data), config)
     optimizer = make_optimizer(trainable, config)
-    weights = trainable.trainable()
+    device = next(iter(trainable.trainable().values())).device
+    weights = optimised(optimizer, trainable.trainable())
     files = RunFiles(folder, config, parallel, weights, optimizer, data=data.digest, callbacks=callbacks)
-    device = next(iter(weights.values())).device
     clock, run = StepClock(), RunTotals()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(config.seed)
@@ -139,6 +141,7 @@ def train(
                     files.save(position)
                     raise KeyboardInterrupt
         kept_step = files.keep(position)
+    finish(optimizer)
     memory = max(parallel.gather(peak_memory(device)["peak_memory"]))
     return replace(
         run.summary(position, began_at),
@@ -182,7 +185,7 @@ def train_step(
     if term is not None and parallel.main:
         local_sums.loss += term.value
     with clock.part("reduce"):
-        parameters = list(trainable.trainable().values())
+        parameters = list(optimised(optimizer, trainable.trainable()).values())
         parallel.reduce(parameters)
         norm = parallel.clip(parameters, config.max_grad_norm)
         total = StepSums()
@@ -193,7 +196,7 @@ def train_step(
 
 
 def make_optimizer(trainable: TrainableModel, config: TrainingConfig) -> torch.optim.Optimizer:
-    """AdamW or Adafactor; weight decay on matrices only."""
+    """Weight decay is on matrices only."""
     heads = tuple(f"{head}." for head in trainable.heads)
     groups: dict[tuple[bool, bool], list[torch.nn.Parameter]] = {}
     for name, parameter in trainable.trainable().items():
@@ -206,10 +209,15 @@ def make_optimizer(trainable: TrainableModel, config: TrainingConfig) -> torch.o
         }
         for (is_head, is_matrix), parameters in groups.items()
     ]
-    if config.optimizer == "adafactor":
-        return torch.optim.Adafactor(param_groups, lr=config.learning_rate)
-    # Fused: the same numbers in one pass over the weights.
-    return torch.optim.AdamW(param_groups, lr=config.learning_rate, betas=config.betas, eps=config.eps, fused=True)
+    half = config.lora is None and pick_dtype(local_device(config.device), config.dtype) == torch.bfloat16
+    return make_optimiser(
+        config.optimizer,
+        param_groups,
+        lr=config.learning_rate,
+        betas=config.betas,
+        eps=config.eps,
+        model=trainable.model if half else None,
+    )
 
 
 def due(step: int, every: int, total: int) -> bool:

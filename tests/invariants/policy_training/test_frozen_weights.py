@@ -7,7 +7,7 @@ import torch
 
 from assay.domain import Message, PreferencePair
 from assay.models.chat.renderer import Renderer
-from assay.models.frozen_weights import FrozenLinear, keep_frozen
+from assay.models.frozen_weights import Bfloat16Linear, keep_frozen
 from assay.models.loading import load_causal_lm, load_tokenizer
 from assay.models.published_weights import merged_weights
 from assay_policy_training.core import policy as policy_module
@@ -52,10 +52,10 @@ def policy(base: str, *, autocast: bool = True, lora: bool = True) -> Policy:
 @pytest.mark.parametrize("lora", [True, False])
 def test_policies_have_the_same_numbers(rounded: str, lora: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = policy(rounded, lora=lora)
-    monkeypatch.setattr(policy_module, "keep_frozen", lambda model: 0)
+    monkeypatch.setattr(policy_module, "keep_frozen", lambda *_: 0)
     whole = policy(rounded, lora=lora)
     frozen: Any = kept.model if lora else kept._reference
-    layers = [module for module in frozen.modules() if isinstance(module, FrozenLinear)]
+    layers = [module for module in frozen.modules() if isinstance(module, Bfloat16Linear)]
     assert len(layers) == 7 * kept.model.config.num_hidden_layers
 
     items = [PromptItem((Message("user", text),)) for text in ("hi", "a longer prompt")]
@@ -80,7 +80,7 @@ def test_policies_have_the_same_numbers(rounded: str, lora: bool, monkeypatch: p
 
 def test_what_bfloat16_cannot_hold_stays(rounded: str) -> None:
     assert policy("tiny").model.get_base_model().model.layers[0].mlp.up_proj.weight.dtype == torch.float32
-    assert not any(isinstance(module, FrozenLinear) for module in policy(rounded, autocast=False).model.modules())
+    assert not any(isinstance(module, Bfloat16Linear) for module in policy(rounded, autocast=False).model.modules())
     trained = load_causal_lm(rounded, load_tokenizer(rounded), dtype=torch.float32, device=CPU)
     assert keep_frozen(trained) == 0  # nothing is frozen
     before = sum(p.nbytes for p in trained.requires_grad_(False).parameters())
@@ -99,13 +99,13 @@ def test_reward_models_have_the_same_loss_and_merge_to_the_same_weights(
     losses, merged = [], []
     for keep in (True, False):
         if not keep:
-            monkeypatch.setattr(trainable_model, "keep_frozen", lambda model: 0)
+            monkeypatch.setattr(trainable_model, "keep_frozen", lambda *_: 0)
         trainable = load_trainable(config, CPU)
         torch.manual_seed(5)
         for name, parameter in trainable.trainable().items():
             if "lora_B" in name:
                 torch.nn.init.normal_(parameter, std=0.05)
-        frozen = [module for module in trainable.model.modules() if isinstance(module, FrozenLinear)]
+        frozen = [module for module in trainable.model.modules() if isinstance(module, Bfloat16Linear)]
         assert bool(frozen) == keep
         method = BradleyTerry()
         pairs = [PreferencePair((Message("user", "hi"),), f"a good answer {n}", f"bad {n}") for n in range(3)]

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from assay.domain import Message
 from assay.errors import BadInputError
+from assay.models.checkpointing import checkpoint_layers
 from assay_policy_training.core.batch import RolloutBatch
-from assay_policy_training.core.policy import Lora, Policy, checkpointed_layers
+from assay_policy_training.core.policy import Lora, Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
@@ -81,4 +82,4 @@ def test_sampling_keeps_its_cache_and_stays_in_eval_mode() -> None:
 def test_the_recipe_names_it_and_a_model_without_it_is_refused(tmp_path: Path) -> None:
     assert load_recipe("grpo", ["optimisation.gradient_checkpointing=true"]).optimisation.gradient_checkpointing
     with pytest.raises(BadInputError, match="gradient_checkpointing"):
-        checkpointed_layers(torch.nn.Sequential(torch.nn.Linear(2, 2)))
+        checkpoint_layers(torch.nn.Sequential(torch.nn.Linear(2, 2)))

@@ -10,6 +10,7 @@ from assay.errors import BadInputError
 from assay.planning import least_memory
 from assay.planning.least_memory import least_bytes, require_memory
 from assay_rm_training.model.trainable_model import load_trainable
+from assay_rm_training.training.loop import make_optimizer
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 
 CPU = torch.device("cpu")
@@ -17,18 +18,18 @@ WHOLE = TrainingConfig(base="tiny", device="cpu", dtype="float32")
 ADAPTERS = replace(WHOLE, lora=LoraConfig(rank=4))
 
 
-def models(config: TrainingConfig) -> list[torch.nn.Module]:
-    return [load_trainable(config, CPU).model]
+def models(config: TrainingConfig) -> tuple[list[torch.nn.Module], list[torch.optim.Optimizer]]:
+    trainable = load_trainable(config, CPU)
+    return [trainable.model], [make_optimizer(trainable, config)]
 
 
 @pytest.mark.parametrize("config", [WHOLE, ADAPTERS])
 def test_it_is_that_of_the_loaded_model_with_its_optimiser(config: TrainingConfig) -> None:
-    model = models(config)[0]
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
+    (model,), (optimizer,) = models(config)
     sum(p.sum() for p in model.parameters() if p.requires_grad).backward()  # type: ignore[union-attr]
     optimizer.step()
     gradients = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
-    moments = sum(v.nbytes for state in optimizer.state.values() for v in state.values() if v.ndim)
+    moments = sum(v.nbytes for state in optimizer.state.values() for v in state.values())
     held = sum(p.nbytes for p in model.parameters()) + gradients + moments
     assert least_bytes(partial(models, config)) == held
 

@@ -67,10 +67,12 @@ class TurnCritic(ValueCritic):
         if policy.parallel.world > 1:
             raise BadInputError("learns in one process", field="critic.kind")
         self.turn_plan, self.policy = plan, policy
-        base, width = body(plan.base, policy)
+        base, width = body(plan.base, plan.lora, policy)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            self.model = with_adapter(base, plan.lora) if plan.lora.rank else base
+            self.model = base
+            if plan.lora.rank:
+                self.model = with_adapter(base, plan.lora, policy.device, autocast=policy.autocast)
             self.heads = DoubleHeads(width).to(policy.device)
         trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.parameters = trained | {f"heads.{name}": p for name, p in self.heads.named_parameters()}

@@ -21,8 +21,11 @@ from torch import Tensor
 from assay.errors import BadInputError
 from assay.models.attention.packing import can_pack
 from assay.models.devices import read_values, to_device
+from assay.models.frozen_weights import loading_device
 from assay.models.heads import head_outputs
 from assay.models.loading import load_causal_lm, load_tokenizer
+from assay.models.memory_options import OptimizerName
+from assay.models.optimisers import make_optimiser, optimised, publish
 from assay.models.parallelism.strategy import SingleProcess
 from assay_policy_training.core.aggregation import count
 from assay_policy_training.core.batch import RolloutBatch
@@ -40,19 +43,22 @@ class ValueCritic:
     def __init__(self, plan: "ValueModel", policy: Policy) -> None:
         self.plan, self.policy = plan, policy
         self.head = plan.value_head
-        base, width = body(plan.base, policy)
+        base, width = body(plan.base, plan.lora, policy)
         with torch.random.fork_rng(devices=[]):  # opening a critic leaves the run's own random state alone
             torch.manual_seed(0)
-            self.model: Any = with_adapter(base, plan.lora) if plan.lora.rank else base
+            self.model: Any = base
+            if plan.lora.rank:
+                self.model = with_adapter(base, plan.lora, policy.device, autocast=policy.autocast)
         # At first every value is 0 (of bins, the middle): no noise of a random head in the first advantages.
         self.score = torch.nn.Linear(width, self.head.outputs, device=policy.device, dtype=torch.float32)
         torch.nn.init.zeros_(self.score.weight)
         torch.nn.init.zeros_(self.score.bias)
         trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
-        self.parameters = trained | {f"score.{name}": p for name, p in self.score.named_parameters()}
-        self.optimiser = torch.optim.AdamW(
-            list(self.parameters.values()), lr=plan.lr, weight_decay=plan.weight_decay, fused=True
-        )
+        trained |= {f"score.{name}": p for name, p in self.score.named_parameters()}
+        groups = [{"params": list(trained.values()), "weight_decay": plan.weight_decay}]
+        half = self.model if policy.autocast and not plan.lora.rank else None
+        self.optimiser = make_optimiser(plan.optimizer, groups, lr=plan.lr, betas=(0.9, 0.999), model=half)
+        self.parameters = optimised(self.optimiser, trained)  #: what the optimiser changes
         self.updates = 0
         self.steps = 0  #: of the run, in which there was something to learn from
 
@@ -162,14 +168,16 @@ class ValueCritic:
             for name, parameter in self.parameters.items():
                 parameter.copy_(saved[name])
         self.optimiser.load_state_dict(state["optimiser"])
+        publish(self.optimiser)
 
 
-def body(name: str | None, policy: Policy) -> tuple[Any, int]:
+def body(name: str | None, lora: Lora, policy: Policy) -> tuple[Any, int]:
     """A critic's base without its vocabulary head, and the width of its states; None: the policy's own. Raises
     BadInputError for another vocabulary than the policy's."""
     name = name or policy.name
     tokenizer = load_tokenizer(name)
-    base: Any = load_causal_lm(name, tokenizer, dtype=next(policy.model.parameters()).dtype, device=policy.device)
+    device = loading_device(lora.base_weights, policy.device) if lora.rank else policy.device
+    base: Any = load_causal_lm(name, tokenizer, dtype=next(policy.model.parameters()).dtype, device=device)
     if tokenizer.get_vocab() != policy.tokenizer.get_vocab():
         raise BadInputError(f"{name} does not have the policy's vocabulary", field="critic.base")
     base.set_output_embeddings(torch.nn.Identity())
@@ -193,6 +201,7 @@ class ValueModel(RecipeSettings, section="critic"):
     """S12: a value model. `clip` is for the scalar head (None = off); `bins`, `low`, `high` are for `hl_gauss`."""
 
     lr: Annotated[float, Ge(0)] = 1e-5
+    optimizer: OptimizerName = "adamw"  #: as the policy's
     head: Literal["scalar", "hl_gauss"] = "scalar"
     clip: float | None = 0.2
     bins: Annotated[int, Ge(2)] = 51

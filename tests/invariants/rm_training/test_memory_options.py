@@ -1,0 +1,154 @@
+"""What takes less of a GPU changes no number, or as little as is said; a resumed training is as one that was not."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from assay.domain import Message, PreferencePair
+from assay.errors import BadInputError
+from assay.models import memory_options
+from assay.models.chat.renderer import Renderer
+from assay.models.four_bit import FourBitLinear
+from assay.models.frozen_weights import restore_frozen
+from assay.models.loading import load_tokenizer
+from assay.models.offloaded import OffloadedAdamW
+from assay_rm_training.data.encoded_dataset import EncodedDataset
+from assay_rm_training.data.pair_dataset import encode_pairs
+from assay_rm_training.methods.bradley_terry import BradleyTerry
+from assay_rm_training.model.trainable_model import TrainableModel, load_trainable
+from assay_rm_training.training.loop import make_optimizer, train, train_step
+from assay_rm_training.training_config import LoraConfig, TrainingConfig
+
+CPU = torch.device("cpu")
+BASE = TrainingConfig(
+    "tiny", lr=1e-3, batch_size=4, micro_batch_tokens=64, epochs=2, weight_decay=0.1, dtype="float32", device="cpu"
+)
+ADAPTERS = replace(BASE, lora=LoraConfig(4), base_weights="4bit", head_init="normal")
+
+
+@pytest.fixture(scope="module")
+def data() -> EncodedDataset[Any]:
+    pairs = [
+        PreferencePair((Message("user", "hi " * (n % 4 + 1)),), f"a good answer {n} " * (n % 3 + 1), f"bad {n}")
+        for n in range(16)
+    ]
+    return encode_pairs(pairs, Renderer(load_tokenizer("tiny"), max_length=256))
+
+
+def trained(config: TrainingConfig, data: EncodedDataset[Any], folder: Path, **options: Any) -> dict[str, torch.Tensor]:
+    folder.mkdir(exist_ok=True)
+    trainable = load_trainable(config, CPU)
+    train(trainable, BradleyTerry().task(trainable, config), data, config, folder, **options)
+    return {name: p.detach() for name, p in trainable.model.named_parameters()}
+
+
+def furthest(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> float:
+    return max(float((second[name].float() - value.float()).abs().max()) for name, value in first.items())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_adamw_on_the_host_is_adamw(dtype: str, data: EncodedDataset[Any], tmp_path: Path) -> None:
+    config = replace(BASE, dtype=dtype)
+    offloaded = replace(config, optimizer="adamw_offloaded")
+    expected = trained(config, data, tmp_path / "whole")
+    weights = trained(offloaded, data, tmp_path / "offloaded")
+    assert all(torch.equal(weights[name], value) for name, value in expected.items())
+
+    trainable = load_trainable(offloaded, CPU)
+    optimizer = make_optimizer(trainable, offloaded)
+    assert isinstance(optimizer, OffloadedAdamW)
+    train_step(trainable, BradleyTerry().task(trainable, config), data.items[:4], offloaded, optimizer)
+    matrix = trainable.trainable()["model.layers.0.mlp.up_proj.weight"]
+    if dtype == "bfloat16":  # what is on the device: half a weight, and no gradient
+        assert matrix.dtype == torch.bfloat16
+        assert matrix.grad is None
+        assert optimizer.masters[matrix].dtype == torch.float32
+        assert optimizer.masters[matrix].grad is not None
+    else:
+        assert optimizer.masters[matrix] is matrix  # device and host are one
+
+
+def test_moments_in_8_bit_are_near(data: EncodedDataset[Any], tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes", reason=memory_options.INSTALL)
+    expected = trained(BASE, data, tmp_path / "whole")
+    start = {name: p.detach() for name, p in load_trainable(BASE, CPU).model.named_parameters()}
+    distance = furthest(expected, trained(replace(BASE, optimizer="adamw_8bit"), data, tmp_path / "8bit"))
+    assert 0 < distance < 0.3 * furthest(expected, start)  # 8 steps, none larger than about lr = 1e-3
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "dtype"), [("adamw_offloaded", "bfloat16"), ("adamw_8bit", "float32")], ids=["offloaded", "8bit"]
+)
+def test_a_resumed_training_is_as_one_that_was_not(
+    optimizer: Any, dtype: str, data: EncodedDataset[Any], tmp_path: Path
+) -> None:
+    if optimizer == "adamw_8bit":
+        pytest.importorskip("bitsandbytes", reason=memory_options.INSTALL)
+    config = replace(BASE, optimizer=optimizer, dtype=dtype, save_every=1)
+    whole = trained(config, data, tmp_path / "whole")
+    steps = iter(range(4))
+
+    def stop(_: int) -> None:
+        if next(steps) == 3:
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        trained(config, data, tmp_path / "cut", advance=stop)
+    resumed = trained(config, data, tmp_path / "cut", resume=True)
+    assert all(torch.equal(resumed[name], value) for name, value in whole.items())
+
+
+def _gradients(trainable: TrainableModel, data: EncodedDataset[Any]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    trainable.model.zero_grad()
+    losses = BradleyTerry().task(trainable, ADAPTERS).measure(trainable, data.items).losses
+    losses.sum().backward()  # type: ignore[no-untyped-call]
+    return losses.detach(), {name: p.grad.clone() for name, p in trainable.trainable().items() if p.grad is not None}
+
+
+def test_4_bit_weights_give_the_gradients_of_their_values(data: EncodedDataset[Any]) -> None:
+    pytest.importorskip("bitsandbytes", reason=memory_options.INSTALL)
+    trainable = load_trainable(ADAPTERS, CPU)
+    torch.manual_seed(5)
+    for name, parameter in trainable.trainable().items():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.05)
+    layers = [module for module in trainable.model.modules() if isinstance(module, FourBitLinear)]
+    assert len(layers) == 7 * trainable.model.config.num_hidden_layers
+    assert all(8 * layer.weight.nbytes == layer.in_features * layer.out_features * 4 for layer in layers)
+    losses, gradients = _gradients(trainable, data)
+    restore_frozen(trainable.model)
+    assert not any(isinstance(module, FourBitLinear) for module in trainable.model.modules())
+    float_losses, float_gradients = _gradients(trainable, data)
+    assert torch.equal(losses, float_losses)
+    assert gradients.keys() == float_gradients.keys()
+    assert all(torch.equal(gradients[name], value) for name, value in float_gradients.items())
+    assert torch.allclose(_merged_losses(trainable, data), losses, atol=1e-5)  # into the dequantized weights
+
+
+def _merged_losses(trainable: TrainableModel, data: EncodedDataset[Any]) -> torch.Tensor:
+    trainable.merge()
+    losses = BradleyTerry().task(trainable, ADAPTERS).measure(trainable, data.items).losses
+    return losses.detach()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"optimizer": "adamw_offloaded", "parallel": "fsdp"}, "optimizer.*cannot be sharded"),
+        ({"base_weights": "4bit"}, "base_weights.*all are trained"),
+        ({"offload_activations": True}, "offload_activations.*gradient_checkpointing"),
+    ],
+)
+def test_what_does_not_go_together_is_one_line(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInputError, match=message) as refused:
+        replace(BASE, **changes)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_options, "find_spec", lambda name: None)
+    with pytest.raises(BadInputError, match=r"pip install 'assay\[memory\]'"):
+        replace(BASE, optimizer="adamw_8bit")
