@@ -127,8 +127,8 @@ def spreads(rounds: list[Voted]) -> dict[str, Any]:
 
 def main() -> None:
     options = arguments(__doc__ or "").parse_args()
-    rounds, realistic_s, flat_out_s = (3, 8.0, 6.0) if options.quick else (3, 24.0, 12.0)
-    keys = KEYS // 3 if options.quick else KEYS
+    rounds, realistic_s, flat_out_s = (3, 5.0, 4.0) if options.quick else (3, 24.0, 12.0)
+    keys = KEYS // 4 if options.quick else KEYS
     report = Report("annotation_latency", measures=MEASURES)
     paces = {"realistic": THINK_S, "flat-out": 0.0}
     names = [f"{kind}-{n}" for pace in paces for kind in (pace, f"browser-{pace}") for n in range(rounds)]
