@@ -106,11 +106,11 @@ def ours(policy: Policy, items: Sequence[PromptItem], script: Script, most: int)
             super().__init__(*arguments, **options)
             self.number = [0] * len(self.tokens)
 
-        def _sample(self, rows: Tensor, logits: Tensor, seen: Tensor, cache: Any) -> tuple[Tensor, Tensor]:
+        def _sample(self, rows: Tensor, logits: Tensor, going: Tensor) -> tuple[Tensor, Tensor]:
             places = (self._lengths[rows] - self._turn_starts[rows]).tolist()
             numbers = rows.tolist()
             forced = script.apply(logits, numbers, [self.number[row] for row in numbers], places)
-            return super()._sample(rows, forced, seen, cache)
+            return super()._sample(rows, forced, going)
 
         def resume(self, row: int, observed: Sequence[int]) -> None:
             self.number[row] += 1

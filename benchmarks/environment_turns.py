@@ -61,13 +61,13 @@ class Planned(Decoding):
         super().__init__(*arguments, **options)
         self.number = torch.zeros(len(self.tokens), dtype=torch.long)  #: of each row's turn
 
-    def _sample(self, rows: Tensor, logits: Tensor, seen: Tensor, cache: Any) -> tuple[Tensor, Tensor]:
+    def _sample(self, rows: Tensor, logits: Tensor, unended: Tensor) -> tuple[Tensor, Tensor]:
         plan = self.plan if self.in_turns else self.plan.sum(1, keepdim=True)
         over = self._lengths[rows] - self._turn_starts[rows] + 1 >= plan[rows, self.number[rows]]
         end = self.ends[:1]
         ending = torch.full_like(logits[:1], -torch.inf).index_fill(-1, end, 0.0)
         going = logits.index_fill(-1, self.ends, -torch.inf)
-        return super()._sample(rows, torch.where(over[:, None], ending, going), seen, cache)
+        return super()._sample(rows, torch.where(over[:, None], ending, going), unended)
 
     def resume(self, row: int, observed: Sequence[int]) -> None:
         self.number[row] += 1
