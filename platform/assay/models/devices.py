@@ -1,9 +1,11 @@
 """Which device and number format to use, decided in one place and recorded with every run; passages between a device
 and the host, of which each one that waits stops a GPU until all it was given to do is done."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Literal
 
 from assay.errors import BadInputError
 from assay.models.config_only import active
@@ -14,22 +16,58 @@ if TYPE_CHECKING:
 #: Positions of one forward pass in training where none are given, on a processor and elsewhere.
 PROCESSOR_PASS, CARD_PASS = 2048, 16384
 FORMATS = ("auto", "float32", "bfloat16", "float16")
+#: The first torch whose variable-length attention has what packed rows need on a GPU.
+FAST_ATTENTION = "2.11"
+
+log = logging.getLogger(__name__)
 
 
 def pick_device(want: str = "auto") -> "torch.device":
     """`auto`: CUDA, else Apple's MPS, else the CPU. Raises BadInputError for a device that is not there."""
     import torch
 
+    if want == "auto" and torch.cuda.is_available():
+        want = "cuda"
     if want == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda")
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
         device = torch.device(want)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise BadInputError(f"device {want!r} is not available here: {str(error).splitlines()[0]}") from error
+    if device.type == "cuda":
+        _check_build()
     return device
+
+
+@cache
+def _check_build() -> None:
+    """Says once where torch is too old for a GPU."""
+    import torch
+
+    if torch.__version__ < FAST_ATTENTION:  # compares as versions do
+        log.warning(
+            "torch %s: packed rows in half precision need torch %s on a GPU; a compiled block mask is used, which is "
+            "slower and compiles for seconds",
+            torch.__version__,
+            FAST_ATTENTION,
+        )
+
+
+@contextmanager
+def float32_products(device: "torch.device", precision: Literal["high", "highest"]) -> Iterator[None]:
+    """Until the end of the block matrix products of float32 tensors on a GPU are TF32 (`high`: factors of 10 bits,
+    several times faster) or exact. Training is the former; scores, and log-probs that are compared, are the latter."""
+    import torch
+
+    before = torch.get_float32_matmul_precision()
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        if device.type == "cuda":
+            torch.set_float32_matmul_precision(before)
 
 
 def has_fast_bfloat16(device: "torch.device") -> bool:
@@ -44,14 +82,27 @@ def has_fast_bfloat16(device: "torch.device") -> bool:
 
 
 def pick_dtype(device: "torch.device", want: str = "auto") -> "torch.dtype":
-    """`auto`: bfloat16 where it is fast, else float32."""
+    """`auto`: bfloat16 where it is fast, else float32. Raises BadInputError for one that the device lacks."""
     import torch
 
     if want not in FORMATS:
         raise BadInputError(f"unknown number format {want!r}; one of {', '.join(FORMATS)}", field="dtype")
+    if want == "float16" and device.type == "cpu":
+        raise BadInputError("a processor has no float16 products; use bfloat16 or float32", field="dtype")
+    if want == "bfloat16":
+        require_bfloat16(device, "dtype")
     if want == "auto":
         return torch.bfloat16 if has_fast_bfloat16(device) else torch.float32
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[want]
+
+
+def require_bfloat16(device: "torch.device", field: str) -> None:
+    """Raises BadInputError for a GPU that computes in bfloat16 by emulation only (before Ampere)."""
+    import torch
+
+    if device.type == "cuda" and not has_fast_bfloat16(device):
+        name = torch.cuda.get_device_name(device)
+        raise BadInputError(f"{name} has no bfloat16 products in hardware; use float32 or float16", field=field)
 
 
 def pass_tokens(device: "torch.device") -> int:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from assay.errors import BadInputError
+from assay.models.devices import float32_products, to_device
 from assay.models.vision import without_image_places
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ def head_outputs(head: Any, pooled: torch.Tensor) -> torch.Tensor:
     import torch
     import torch.nn.functional as F
 
-    with torch.autocast(device_type=pooled.device.type, enabled=False):
+    exact = float32_products(pooled.device, "highest")
+    with torch.autocast(device_type=pooled.device.type, enabled=False), exact:
         bias = head.bias.float() if head.bias is not None else None
         return F.linear(pooled.float(), head.weight.float(), bias)
 
@@ -51,10 +53,11 @@ def answer_logits(model: Any, hidden: torch.Tensor, tokens: Sequence[int] | None
     head = model.get_output_embeddings()
     if head is None:
         raise BadInputError(f"{type(model).__name__} has no language head")
-    with torch.autocast(device_type=hidden.device.type, enabled=False):
+    exact = float32_products(hidden.device, "highest")
+    with torch.autocast(device_type=hidden.device.type, enabled=False), exact:
         weight, bias = head.weight, getattr(head, "bias", None)
         if tokens is not None:
-            rows = torch.tensor(list(tokens), device=weight.device)
+            rows = to_device(torch.tensor(list(tokens)), weight.device)
             weight, bias = weight[rows], bias[rows] if bias is not None else None
         logits = F.linear(hidden.float(), weight.float(), bias.float() if bias is not None else None)
         logits = _as_the_model_would(logits, model.config)

@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt
 
 from assay.compute.executor import LOCAL, check_place
 from assay.errors import BadInputError
-from assay.models.devices import has_fast_bfloat16
+from assay.models.devices import has_fast_bfloat16, require_bfloat16
 from assay.models.memory_options import OptimizerName, check_offload
 from assay_policy_training.core.settings import RecipeSettings
 
@@ -42,9 +42,11 @@ class Optimisation(RecipeSettings, section="optimisation"):
             raise BadInputError("two numbers", field="optimisation.betas")
 
     def autocasts(self, device: "torch.device") -> bool:
-        """Whether products are bfloat16 there."""
+        """Whether products are bfloat16 there. Raises BadInputError where they are asked of a GPU without."""
         if self.autocast is None:
             return device.type == "cuda" and has_fast_bfloat16(device)
+        if self.autocast:
+            require_bfloat16(device, "optimisation.autocast")
         return self.autocast
 
     @property

@@ -231,11 +231,13 @@ def vocabulary_head(model: Any) -> Callable[[Tensor], Tensor]:
 @torch.no_grad()
 def check_head(model: PreTrainedModel, device: torch.device) -> None:
     """Compare with the model's own logits once; some architectures scale them. Raises BadInputError if they differ."""
-    ids = torch.arange(1, 9, device=device)[None]
+    ids = torch.arange(1, 9)[None]
     mask = torch.ones_like(ids, dtype=torch.bool)
-    logits = without_image_places(model(input_ids=ids, use_cache=False).logits.float(), unwrapped(model).config)
+    logits = without_image_places(
+        model(input_ids=to_device(ids, device), use_cache=False).logits.float(), unwrapped(model).config
+    )
     model_logp = logits.log_softmax(-1)
-    expected = model_logp[0, 3:-1].gather(-1, ids[0, 4:, None]).squeeze(-1)
+    expected = model_logp[0, 3:-1].gather(-1, to_device(ids[0, 4:, None], device)).squeeze(-1)
     rescored = score_tokens(model, ids[:, :4], mask[:, :4], ids[:, 4:], mask[:, 4:], temperature=1.0).logp[0]
     # Half-precision models differ in the last bits; a missing scale or cap differs by whole units.
     if (worst := float((rescored - expected).abs().max())) > 0.05:

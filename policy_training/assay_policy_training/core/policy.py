@@ -23,6 +23,7 @@ from assay.models.chat.image_reader import ImageReader, references_of
 from assay.models.chat.options import ChatOptions
 from assay.models.chat.renderer import Renderer
 from assay.models.checkpointing import checkpoint_layers
+from assay.models.devices import float32_products
 from assay.models.frozen_weights import keep_frozen, loading_device
 from assay.models.loading import load_causal_lm, load_tokenizer, resolve_model
 from assay.models.memory_options import BaseWeights, check_base_weights
@@ -260,7 +261,8 @@ class Policy:
     def _full_precision(self) -> Iterator[None]:
         autocast, self.autocast = self.autocast, False
         try:
-            yield
+            with float32_products(self.device, "highest"):
+                yield
         finally:
             self.autocast = autocast
 

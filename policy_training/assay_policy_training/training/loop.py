@@ -19,6 +19,7 @@ from torch import Tensor
 
 from assay.compute.executor import LOCAL
 from assay.errors import AssayError, BackendError, BadInputError
+from assay.models.devices import float32_products
 from assay.models.memory_options import check_optimiser
 from assay.models.optimisers import finish, optimised
 from assay.runs.callbacks import Callback
@@ -133,7 +134,7 @@ class PolicyLoop:
         broken: int | None = None
         schedule = CheckpointSchedule(self.recipe.checkpoint_every, self.recipe.checkpoint_minutes)
         parallel = self.policy.parallel
-        with stop_on_signal(held=parallel.world == 1) as end:
+        with stop_on_signal(held=parallel.world == 1) as end, float32_products(self.policy.device, "high"):
             while self.step < last_step and self.stopped is None:
                 try:
                     with self._checkpoint_on_failure(), tracing.span("rl step", step=self.step + 1):

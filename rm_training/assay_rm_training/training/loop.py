@@ -22,7 +22,7 @@ from typing import TypeVar
 import torch
 
 from assay.errors import BackendError
-from assay.models.devices import kept_casts, pick_dtype
+from assay.models.devices import float32_products, kept_casts, pick_dtype
 from assay.models.optimisers import finish, make_optimiser, optimised
 from assay.models.parallelism.distributed import local_device
 from assay.models.parallelism.strategy import SingleProcess
@@ -71,7 +71,10 @@ def train(
     weights = optimised(optimizer, trainable.trainable())
     files = RunFiles(folder, config, parallel, weights, optimizer, data=data.digest, callbacks=callbacks)
     clock, run = StepClock(), RunTotals()
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with (
+        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+        float32_products(device, "high"),
+    ):
         torch.manual_seed(config.seed)
         position = Position(0, 0, 0.0)
         if resume:
