@@ -168,14 +168,14 @@ def scoring() -> None:
 
 def main() -> None:
     # What a machine without a GPU answers otherwise.
-    torch._C._ensureCUDADeviceGuardSet()  # type: ignore[attr-defined]
-    torch._C._set_only_lift_cpu_tensors(True)  # type: ignore[attr-defined]
+    torch._C._ensureCUDADeviceGuardSet()
+    torch._C._set_only_lift_cpu_tensors(True)
     torch.cuda._lazy_init = lambda: None
     torch.cuda.is_available = lambda: True
     torch.cuda.is_bf16_supported = lambda *_, **__: True
     torch.cuda.mem_get_info = lambda *_: (2**34, 2**34)
     torch.cuda.amp.common.amp_definitely_not_available = lambda: False
-    torch.Tensor.pin_memory = lambda self, *_: self  # type: ignore[method-assign,assignment]
+    torch.Tensor.pin_memory = lambda self, *_: self  # type: ignore[method-assign]
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     paths = {
         "scoring": scoring,
