@@ -118,11 +118,11 @@ def scoring(folder: Path, number: int) -> Iterator[Cell]:
 
 def training(base: str, number: int, number_format: str) -> Cell:
     from assay.models.chat.renderer import Renderer
+    from assay.models.parallelism.strategy import SingleProcess
     from assay_rm_training.data.pair_dataset import encode_pairs
     from assay_rm_training.methods.bradley_terry import BradleyTerry
     from assay_rm_training.training.loop import make_optimizer, train_step, update_weights
     from assay_rm_training.training_config import TrainingConfig
-    from assay.models.parallelism.strategy import SingleProcess
 
     config = TrainingConfig(base=base, dtype=number_format, max_length=LENGTH, batch_size=number)
     method = BradleyTerry()
@@ -206,9 +206,10 @@ def main() -> None:
 
 
 def run(options: argparse.Namespace, folder: Path) -> None:
+    from transformers import AutoConfig
+
     from assay.models.devices import has_fast_bfloat16
     from assay.models.loading import resolve_model
-    from transformers import AutoConfig
 
     base, small = str(resolve_model(options.base)), options.quick
     low = "bfloat16" if has_fast_bfloat16(torch.device("cpu")) else "float32"

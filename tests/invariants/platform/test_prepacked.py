@@ -17,7 +17,7 @@ from torch import nn
 from assay.domain import Message
 from assay.errors import BadInputError
 from assay.models.attention.packing import PACKED, backbone, forward, forward_rows, group_of
-from assay.models.attention.prepacked import Prepacked, prepack
+from assay.models.attention.prepacked import PackedProducts, Prepacked, prepack
 from assay.models.devices import has_fast_bfloat16
 from assay.models.spec import Judging
 from assay.score import Score
@@ -75,6 +75,32 @@ def test_small_layers_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """For them oneDNN's kernel for every new number of tokens costs more than it saves."""
     monkeypatch.setattr("assay.models.attention.prepacked.LEAST_WEIGHTS", 1 << 16)
     assert untouched(build("llama"))
+
+
+@pytest.mark.parametrize("low", [None, torch.bfloat16])
+def test_packed_products_follow_the_weights_and_leave_the_model_as_it_was(low: torch.dtype | None) -> None:
+    if low is not None and not has_fast_bfloat16(torch.device("cpu")):
+        pytest.skip("no bfloat16 products here")
+    model = build("qwen2")
+    products = PackedProducts(model, low)
+
+    def both() -> tuple[torch.Tensor, torch.Tensor]:
+        with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=low is not None):
+            plain = forward_rows(model, GROUPS).last()
+            with products:
+                return plain, forward_rows(model, GROUPS).last()
+
+    tolerance = 2e-6 if low is None else 0.05
+    plain, packed = both()
+    assert torch.allclose(packed, plain, atol=tolerance)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.3)
+    later, again = both()
+    assert not torch.allclose(later, plain, atol=0.1)
+    assert torch.allclose(again, later, atol=tolerance)
+    assert not any("forward" in vars(layer) for layer in model.modules())
+    forward(model, GROUPS).last().sum().backward()  # type: ignore[no-untyped-call]
 
 
 def test_gradients_are_refused() -> None:

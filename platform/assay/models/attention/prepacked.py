@@ -1,20 +1,25 @@
-"""Linear layers of a model that only scores, with their weights laid out once in oneDNN's order for a CPU.
+"""Linear layers with their weights laid out once in oneDNN's order for a CPU.
 
 Torch multiplies float32 matrices on a CPU by MKL, which on an AMD processor was a third slower inside a model than
-oneDNN with weights in its own blocked order (docs/reward-models/speed.md). Covers: float32 and bfloat16 linear layers
-of a backbone, where torch has oneDNN on x86; small and other ones stay as they are. Leaves out: training (such a
-layer has no gradient and no `weight`), heads (their rows are read one by one), saving.
+oneDNN with weights in its own blocked order; under autocast it casts every weight in every pass, which for one token
+of each row takes longer than the product (docs/reward-models/speed.md). Covers: a model that only scores, whose layers
+are replaced for good (`prepack`); a model in training while it generates, whose layers have a packed copy beside their
+weights (`PackedProducts`). Float32 and bfloat16, where torch has oneDNN on x86; small layers, and
+those elsewhere, stay as they are. Leaves out: gradients, saving.
 """
 
 import platform
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Self
 
 import torch
 from torch import nn
 
 from assay.errors import BadInputError
+from assay.models import config_only
 from assay.models.attention.packing import PACKED, backbone
 from assay.models.devices import has_fast_bfloat16
+from assay.models.frozen_weights import Bfloat16Linear
 
 #: Weights of a layer below which it stays as it is: oneDNN makes a kernel for every new number of tokens, in about a
 #: millisecond, which is more than such a product takes.
@@ -35,6 +40,57 @@ class Prepacked(nn.Module):
             raise BadInputError("a model that was loaded for scoring has no gradients")
         output: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
         return output
+
+
+class PackedProducts:
+    """While entered, `model`'s linear layers multiply by packed copies of their weights, without gradients.
+
+    `low`: the products' number format, and so the outputs', as under autocast; None: the weights' own. A copy is made
+    when a layer is first called, made again when its weight was changed in place, and freed with this object; it takes
+    the memory of the weights in the products' format. Where oneDNN does not help, nothing is changed.
+    """
+
+    def __init__(self, model: Any, low: torch.dtype | None = None) -> None:
+        self._forwards: list[tuple[nn.Module, Callable[[torch.Tensor], torch.Tensor]]] = []
+        if config_only.active() is not None:
+            return
+        for layer in model.modules():
+            # a subclass (a quantized layer) computes something else; so may a forward that others have set
+            if type(layer) not in (nn.Linear, Bfloat16Linear) or "forward" in vars(layer):
+                continue
+            weight = layer.weight
+            large = type(weight) is nn.Parameter and weight.numel() >= LEAST_WEIGHTS
+            if large and _helps(low or weight.dtype, weight.device):
+                self._forwards.append((layer, _packed_forward(layer, low or weight.dtype)))
+
+    def __bool__(self) -> bool:
+        """Whether any layer is changed."""
+        return bool(self._forwards)
+
+    def __enter__(self) -> Self:
+        for layer, forward in self._forwards:
+            layer.forward = forward
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        for layer, _ in self._forwards:
+            del layer.forward
+
+
+def _packed_forward(layer: nn.Linear, low: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
+    packed, bias, version = None, None, -1
+
+    @torch.no_grad()
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        nonlocal packed, bias, version
+        if version != layer.weight._version:
+            packed, version = None, layer.weight._version  # the old copy first, for its memory
+            packed = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach().to(low), None)
+            bias = None if layer.bias is None else layer.bias.detach().to(low)
+        output: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x.to(low), packed, bias, "none", [], "")
+        return output
+
+    return forward
 
 
 def prepack(model: Any) -> int:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from assay.errors import BadInputError
 from assay.models.attention.packing import backbone, can_pack, unwrapped, use_packed
+from assay.models.attention.prepacked import PackedProducts
 from assay.models.devices import to_device
 from assay.models.heads import position_ids
 from assay.models.vision import image_token_of, without_image_places
@@ -84,9 +85,10 @@ class Decoding:
         #: Whether rows may read on in the pass in which others draw.
         self._mixes = in_turns and not mixture and can_pack(policy.model)
         #: Whether its attention is ours in a pass of one token a row.
-        self._packs = policy.device.type != "cpu" and not mixture and can_pack(policy.model)
-        if self._mixes or self._packs:
+        self._packs = not mixture and can_pack(policy.model)
+        if self._packs:
             use_packed(unwrapped(policy.model))
+        self._products = PackedProducts(policy.model, torch.bfloat16 if policy.autocast else None)
         device = policy.device
         self.uniforms = to_device(uniforms, device)
         self.ids, self.seen_prompts = to_device(ids, device), to_device(seen, device)
@@ -305,7 +307,7 @@ class Decoding:
         for layer in self._cache.layers:
             layer.places = (attention.rows, attention.columns)
         try:
-            with self.policy.precision():
+            with self.policy.precision(), self._products:
                 answer = self._cast(self.policy.model)(
                     input_ids=torch.cat([self._last[:generating], read])[None],
                     attention_mask=seen.new_ones(1, 1, 1, 1),  # of four dimensions: taken as it is
@@ -430,10 +432,10 @@ class Decoding:
     ) -> Tensor:
         options: dict[str, Any] = {} if images is None else dict(images(unwrapped(model), ids))
         options["attention_mask"] = seen.long()
-        if self._packs and ids.shape[1] == 1:
+        if self._packs and ids.shape[1] == 1 and _plain(cache):
             options["attention_mask"] = seen.new_ones(1, 1, 1, 1)  # of four dimensions: taken as it is
             options["packed_layout"] = RowsAttention(seen)
-        with self.policy.precision():
+        with self.policy.precision(), self._products:
             answer = self._cast(model)(
                 input_ids=ids,
                 position_ids=position,
@@ -445,8 +447,10 @@ class Decoding:
         return without_image_places(answer.logits[:, -1], unwrapped(model).config)
 
     def _cast(self, model: Any) -> Any:
-        """The model, its weights cast once where autocast would cast them at every token."""
-        return self._weights.setdefault(id(model), DecodingWeights(model)) if self.policy.autocast else model
+        """The model, its weights cast once where autocast would cast them at every token and none is packed."""
+        if not self.policy.autocast or (self._products and model is self.policy.model):
+            return model
+        return self._weights.setdefault(id(model), DecodingWeights(model))
 
 
 def _kept(cache: Any, order: Sequence[int], like: Tensor) -> Tensor:
