@@ -19,14 +19,23 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import assay  # noqa: F401, I001  # before torch, which it tells how to allocate
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from hh_pairs import hh_pairs
-from measure import Report, Spread, arguments, versions
+from measure import LEAST_ROUNDS, QUICK_S, STARTED, Refusal, Report, Spread, arguments
 from scoring import LENGTH, items_of, save_model
 from trl_grpo_child import share as share_of_lower_case
 
+MEASURES = (
+    "platform/assay/models/attention",
+    "serving/assay_serving/engines/packed.py",
+    "policy_training/assay_policy_training/plugins/samplers/decoding.py",
+    "policy_training/assay_policy_training/training/gradients.py",
+    "rm_training/assay_rm_training/training/loop.py",
+)
+LIMIT = 0.6
 CALIBRATION_S = 0.3  #: of products, before and after a cell
 ROWS = 1024  #: of the product that is attainable: about what a pass has
 FORMATS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -224,13 +233,19 @@ def run(options: argparse.Namespace, folder: Path) -> None:
         for cell in cells:
             profile(cell)
         return
-    for _ in range(options.rounds):
+    end = STARTED + (options.budget or (QUICK_S if small else math.inf))
+    longest, number = 0.0, 0
+    while number < options.rounds and (not number or time.perf_counter() + longest < end):
+        started = time.perf_counter()
         for cell in cells:
             cell.measure(attainable)
-    report = Report("attainable")
-    report.figures = {"rounds": options.rounds, "threads": 1, "versions": versions("torch", "transformers")}
+        longest, number = max(longest, time.perf_counter() - started), number + 1
+    report = Report("attainable", measures=MEASURES, limits={cell.name: LIMIT for cell in cells})
+    report.figures = {"rounds": number, "threads": 1}
     for cell in cells:
-        report.ratios[cell.name] = Spread.of(cell.shares())
+        shares = cell.shares()
+        few = Refusal(f"{number} rounds within the budget, it takes {LEAST_ROUNDS}")
+        report.ratios[cell.name] = Spread.of(shares) if number >= LEAST_ROUNDS else few
         report.figures[cell.name] = {
             "gflops": str(Spread.of(cell.rates)),
             "attainable": str(Spread.of(cell.limits)),
