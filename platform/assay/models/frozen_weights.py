@@ -41,7 +41,7 @@ def keep_frozen(model: Any, weights: BaseWeights = "auto", device: torch.device 
             quantize(layer, device or layer.weight.device)
         elif weights == "bfloat16" or _is_exact(model, layer.weight):
             halve(layer)
-    if weights == "4bit" and device is not None:
+    if weights == "4bit" and device not in (None, model.device):
         model.to(device)
     after: int = sum(p.nbytes for p in model.parameters())
     return before - after

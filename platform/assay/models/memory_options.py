@@ -11,6 +11,9 @@ from typing import Any, Literal
 
 from assay.errors import BackendError, BadInputError
 
+# It warns of kernels that are not used here, and peft imports it too.
+logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+
 OptimizerName = Literal["adamw", "adamw_8bit", "adamw_offloaded", "adafactor"]
 BaseWeights = Literal["auto", "float32", "bfloat16", "4bit"]
 INSTALL = "pip install 'assay[memory]'"
@@ -50,7 +53,6 @@ def require_bitsandbytes(field: str) -> Any:
     """Its module. Raises BadInputError where it is not installed, BackendError where it does not work here."""
     if not has_bitsandbytes():
         raise BadInputError(f"8-bit moments and 4-bit weights need bitsandbytes: {INSTALL}", field=field)
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns of kernels that are not used here
     try:
         return import_module("bitsandbytes")
     except Exception as error:  # of its native library, in any form

@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 from assay.cli import plan_command
 from assay.errors import AssayError, BadInputError
 from assay.models.chat.renderer import Renderer
+from assay.models.memory_options import INSTALL
 from assay.planning.cards import CARDS, Card, this_processor
-from assay.planning.fake_step import StepCost, measured
+from assay.planning.fake_step import StepCost, fill, measured
 from assay.planning.request import PlanRequest
 from assay_rm_training.methods.method import PreparesData, method_of
 from assay_rm_training.plan import PlannedRewardModel, made_up
@@ -56,19 +57,50 @@ def test_a_fake_step_holds_what_a_real_one_does(name: str, lora: LoraConfig | No
     assert sum(plan.cost.flops.values()) == pytest.approx(sum(real.flops.values()), rel=0.01)
 
 
+def cost(ranks: int = 1, positive: float = 0.0, card: Card = CPU, **changes: Any) -> StepCost:
+    method = method_of({"name": "bt", "positive": positive})
+    return PlannedRewardModel(method, replace(BASE, **changes), card, REQUEST, None, ranks).measure(200).cost
+
+
 def test_what_is_trained_otherwise_is_planned_otherwise() -> None:
     """The plan runs the step: a setting of the loop, of the model and of the division shows in it."""
-
-    def cost(ranks: int = 1, positive: float = 0.0, **changes: Any) -> StepCost:
-        method = method_of({"name": "bt", "positive": positive})
-        return PlannedRewardModel(method, replace(BASE, **changes), CPU, REQUEST, None, ranks).measure(200).cost
-
     whole, shared = cost(), cost(ranks=4).peak
     twice = cost(positive=0.1)  # a second forward pass, for a term of the batch
     assert sum(twice.flops.values()) == pytest.approx(sum(whole.flops.values()) * 4 / 3, rel=0.05)
     assert cost(gradient_checkpointing=True).peak["activations"] < whole.peak["activations"] / 2
     assert shared["parameters"] < whole.peak["parameters"] / 3
     assert shared["optimiser"] < whole.peak["optimiser"] / 3
+
+
+def test_what_is_on_the_host_is_not_on_the_card() -> None:
+    h100, whole = CARDS["h100"], cost(dtype="bfloat16", card=CARDS["h100"])
+    offloaded = cost(dtype="bfloat16", card=h100, optimizer="adamw_offloaded")
+    assert offloaded.peak["optimiser"] == offloaded.peak["gradients"] == whole.host == 0
+    weights = whole.peak["parameters"]
+    assert whole.peak["optimiser"] > 1.99 * weights
+    assert offloaded.peak["parameters"] < 0.8 * weights  # the linear layers' are bfloat16
+    assert 3.9 * weights < offloaded.host < 5.5 * weights  # weights, moments, gradients, what is copied
+    kept = cost(card=h100, gradient_checkpointing=True)
+    moved = cost(card=h100, gradient_checkpointing=True, offload_activations=True)
+    assert moved.host > 0
+    assert moved.peak["activations"] < kept.peak["activations"]
+    on_cpu = cost(dtype="bfloat16", optimizer="adamw_offloaded")
+    assert on_cpu.host == 0
+    assert on_cpu.peak["optimiser"] > 2.9 * weights * 0.8
+
+
+@pytest.mark.parametrize("changes", [{"optimizer": "adamw_8bit"}, {"lora": LoraConfig(4), "base_weights": "4bit"}])
+def test_8_and_4_bit_are_planned_at_their_bytes(changes: dict[str, Any]) -> None:
+    pytest.importorskip("bitsandbytes", reason=INSTALL)
+    config = replace(BASE, **changes)
+    trainable = method_of({"name": "bt"}).load(config, torch.device("cpu"))
+    weights = [*trainable.model.parameters(), *trainable.model.buffers()]
+    optimizer = make_optimizer(trainable, config)
+    fill(optimizer)
+    states = {id(v): v.nbytes for s in optimizer.state.values() for v in s.values() if isinstance(v, torch.Tensor)}
+    peak = cost(**changes).peak
+    assert peak["parameters"] == pytest.approx(sum(weight.nbytes for weight in weights), rel=0.01)
+    assert peak["optimiser"] == pytest.approx(sum(states.values()), rel=0.01)
 
 
 @pytest.fixture
