@@ -26,7 +26,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import torch
@@ -302,9 +301,8 @@ class ActorEngines(Protocol):
         """Raises AssayError where there are not so many engines, or where they are not alike."""
         ...
 
-    def for_actor(self, index: int, folder: Path) -> SamplerPlan:
-        """The plan of one actor, whose weights are passed through `folder`. Raises ActorLostError where its engine does
-        not answer."""
+    def for_actor(self, index: int) -> SamplerPlan:
+        """The plan of one actor. Raises ActorLostError where its engine does not answer."""
         ...
 
 
@@ -322,12 +320,17 @@ class CarriesRows(Protocol):
 
 @runtime_checkable
 class PublishesWeights(Protocol):
-    """S14: a sampler with its own copy of the weights, which `publish` replaces by the policy's.
+    """S14: a sampler with its own copy of the weights, which `publish` replaces by the policy's, of several processes
+    in all of them together.
 
     Raises BackendError when a log-prob of the published weights disagrees with the trainer's.
     """
 
     def publish(self, policy: Policy, version: int) -> None: ...
+
+    def release(self) -> None:
+        """A step's rollouts are complete: give memory to its update, until weights are published again."""
+        ...
 
 
 @runtime_checkable

@@ -9,6 +9,7 @@ from dataclasses import fields
 
 from assay.models.devices import pick_device
 from assay_policy_training.plugins.corrections.mismatch import known_mismatches
+from assay_policy_training.plugins.samplers.auto import Auto
 from assay_policy_training.plugins.samplers.transformers import Transformers
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.recipe.schema import Recipe
@@ -56,5 +57,6 @@ def _as_shipped(recipe: Recipe) -> bool:
 
 def samples_exactly(recipe: Recipe) -> bool:
     """Whether mu is known to be old up to rounding in float32: the trainer's own weights, model code and precision."""
-    in_process = isinstance(recipe.sampler, Transformers) and not recipe.optimisation.autocasts(pick_device())
-    return in_process and not known_mismatches(recipe)
+    device = pick_device()
+    by_itself = isinstance(recipe.sampler, Transformers) or (isinstance(recipe.sampler, Auto) and device.type != "cuda")
+    return by_itself and not recipe.optimisation.autocasts(device) and not known_mismatches(recipe)

@@ -44,8 +44,8 @@ from assay_policy_training.plugins.protocols import (
     StopRule,
     TokenWeight,
 )
+from assay_policy_training.plugins.samplers.auto import Auto
 from assay_policy_training.plugins.samplers.episodes import in_environment
-from assay_policy_training.plugins.samplers.transformers import Transformers
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Recipe:
     teacher: str | None = None  #: a model to learn from token by token, for plug-ins that need `teacher_kl`
     source: PromptOrder = field(default_factory=Shuffled)
     contexts: ContextPolicy | None = None
-    sampler: SamplerPlan = field(default_factory=Transformers)
+    sampler: SamplerPlan = field(default_factory=Auto)
     environment: Environment | None = None  #: what the policy acts in, turn by turn; None: it answers once
     episodes: EpisodeLimits = field(default_factory=EpisodeLimits)
     reward: RewardComposition = field(default_factory=Composition)
@@ -121,7 +121,9 @@ class Recipe:
     def opened_sampler(self, policy: Policy, plan: SamplerPlan | None = None) -> Sampler:
         """The sampler of rollouts, by `plan` in place of the recipe's, in the recipe's environment. Raises
         BadInputError for a sampler that does not go with one."""
-        sampler = (plan or self.sampler).open(policy, self.sampling)
+        plan = plan or self.sampler
+        plan = plan.chosen(policy, self.sampling, self.asynchrony) if isinstance(plan, Auto) else plan
+        sampler = plan.open(policy, self.sampling)
         return in_environment(policy, sampler, self.sampling, self.environment, self.episodes)
 
     @property

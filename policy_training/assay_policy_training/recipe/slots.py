@@ -23,4 +23,4 @@ SLOTS: dict[str, Kind[type[Any]]] = {
     for section, slot in _SLOTS.items()
 }
 #: The plug-in of a section that names none.
-DEFAULTS = {"source": "shuffled", "sampler": "transformers", "reward": "weighted", "aggregation": "mean"}
+DEFAULTS = {"source": "shuffled", "sampler": "auto", "reward": "weighted", "aggregation": "mean"}

@@ -9,6 +9,7 @@ generating (`generate`), everything after collection (`training.loop`).
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -131,6 +132,8 @@ class RolloutCollector:
             groups += len({uid for uid, in_use in zip(part.uid, keep.tolist(), strict=True) if in_use})
             if groups >= target_groups:
                 break
+        if self.pool is None:
+            self.generator.release()
         batch = merge_batches(parts)
         return CollectedRollouts(
             batch,
@@ -192,7 +195,10 @@ class RolloutCollector:
         parallel = self.policy.parallel
         share = process_share(request, parallel.rank, parallel.world)
         rollouts: Rollouts | None = None
-        with self.policy.gathered_parameters():
+        own = isinstance(self.sampler, PublishesWeights)  # an engine's weights: gathered one by one, for it alone
+        if own:
+            self.generator.publish(self.policy, version, clock)
+        with nullcontext() if own else self.policy.gathered_parameters():
             if share.items:
                 rollouts = self.generator(share, self.policy, version=version, clock=clock)
         with clock("gather"):

@@ -64,11 +64,7 @@ class RolloutGenerator:
 
     def __call__(self, request: RolloutRequest, policy: Policy, *, version: int, clock: Stopwatch) -> Rollouts:
         """Rollouts of `policy`, whose weights have that version. Raises what the sampler and the sources raise."""
-        if isinstance(self.sampler, PublishesWeights) and self.published != version:
-            self.published = None
-            with clock("publish"):
-                self.sampler.publish(policy, version)
-            self.published = version
+        self.publish(policy, version, clock)
         self.sampler.sampling = request.sampling
         group_size = request.sampling.group_size
         parts: list[RolloutBatch] = []
@@ -90,6 +86,20 @@ class RolloutGenerator:
         batch = merge_batches(parts)
         batch = batch.with_(uid=batch.uid[: len(batch) - len(new_uids)] + new_uids)  # carried rows come first
         return Rollouts(batch, tuple(_concatenated(by_source) for by_source in zip(*rewards, strict=True)))
+
+    def publish(self, policy: Policy, version: int, clock: Stopwatch) -> None:
+        """Give a sampler with its own weights the policy's, where it has others. Of several processes all call this."""
+        if isinstance(self.sampler, PublishesWeights) and self.published != version:
+            self.published = None
+            with clock("publish"):
+                self.sampler.publish(policy, version)
+            self.published = version
+
+    def release(self) -> None:
+        """No rollouts until the next update."""
+        if isinstance(self.sampler, PublishesWeights) and self.published is not None:
+            self.sampler.release()
+            self.published = None
 
     def all_rewards(self, rollouts: Rollouts) -> list[Rewards]:
         """The rewards of all sources, those that had to wait included, of the completed rows."""

@@ -8,7 +8,6 @@ Determinism: all with memory (prompts, contexts, filters, schedules, such reward
 thread. With `lag`, rows depend on nothing that is a matter of time; with `staleness`, their weights' version does.
 """
 
-import shutil
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -102,7 +101,6 @@ class RolloutPool:
         self._epoch = 0  #: checkpoints restored: what began before is of no interest
         self._paused = True  #: until weights are published
         self._tensors: dict[str, Any] = {}  #: of the newest snapshot
-        self.engines_folder: Path | None = None  #: through which actors pass weights to engines of theirs
 
     def publish(self, step: int, version: int) -> None:
         """The policy's present weights, with which `step` begins."""
@@ -150,8 +148,6 @@ class RolloutPool:
         self._scoring.shutdown(cancel_futures=True)
         if self.policy.parallel.main:
             self.relay.close()
-        if self.engines_folder is not None:
-            shutil.rmtree(self.engines_folder, ignore_errors=True)
 
     def _close_actors(self) -> None:
         for actor in self._actors:
@@ -398,17 +394,15 @@ def actor_pool(
     recipe: Recipe, policy: Policy, rewards: Sequence[RewardSource], *, on: str, folder: Path
 ) -> RolloutPool:
     """`folder`: of the run, which local actors read weights from and actors of a cluster have to see."""
-    plan, engines = recipe.sampler, folder / "engines"
+    plan = recipe.sampler
     # Beside an engine of its own, an actor has the policy for its weights and the check alone.
     devices = recipe.asynchrony.devices or ("cpu" if isinstance(plan, ActorEngines) else str(policy.device),)
 
     def hire(index: int) -> Actor:
         device = devices[index % len(devices)]
-        sampler = plan.for_actor(index, engines) if isinstance(plan, ActorEngines) else plan
+        sampler = plan.for_actor(index) if isinstance(plan, ActorEngines) else plan
         chosen = recipe_to_dict(replace(recipe, sampler=sampler))
         arguments = {"recipe": chosen, "policy": policy.name, "device": device}
         return open_actor(on, TARGET, arguments, folder=folder, gpus=float("cuda" in device))
 
-    pool = RolloutPool(recipe, policy, rewards, hire, open_relay(on, folder / "weights"), probed=True)
-    pool.engines_folder = engines
-    return pool
+    return RolloutPool(recipe, policy, rewards, hire, open_relay(on, folder / "weights"), probed=True)

@@ -9,15 +9,13 @@ from typing import Any
 
 from assay.errors import BadInputError
 from assay.models.parallelism.strategy import SingleProcess
-from assay_policy_training.plugins.protocols import CarriesRows, PublishesWeights, Sampler
+from assay_policy_training.plugins.protocols import CarriesRows, Sampler
 
 
 def check_parallel(parallel: SingleProcess, sampler: Sampler, plugins: Mapping[str, Any]) -> None:
     """Raises BadInputError where a part of the training does not work in several processes."""
-    if (world := parallel.world) == 1:
+    if parallel.world == 1:
         return
-    if isinstance(sampler, PublishesWeights):
-        raise BadInputError(f"an engine with its own weights cannot serve {world} processes", field="sampler")
     if isinstance(sampler, CarriesRows):  # one that learns from the step's report learns the same everywhere
         raise BadInputError(
             f"carrying rows over to later steps does not work in {parallel.world} processes", field="sampler"

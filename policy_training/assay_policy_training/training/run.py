@@ -44,7 +44,7 @@ from assay_policy_training.core.metrics import is_kl
 from assay_policy_training.core.policy import RELOAD_TOLERANCE, Policy, policy_renderer, reload_difference
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.prompts.mixtures import split_weight
-from assay_policy_training.plugins.protocols import RewardSource, StepMetrics
+from assay_policy_training.plugins.protocols import PublishesWeights, RewardSource, StepMetrics
 from assay_policy_training.plugins.samplers.transformers import Transformers
 from assay_policy_training.recipe.loading import recipe_from_dict, recipe_to_dict
 from assay_policy_training.recipe.schema import Recipe
@@ -308,7 +308,8 @@ def _train(
         by_set = {name: (evaluation, after[name]) for name, evaluation in before.items()}
         main = next(iter(by_set.values()), (None, None))
         run.metrics["before"], run.metrics["after"] = (None if one is None else one.to_dict() for one in main)
-        sampler = trainer.sampler if policy is trainer.policy else recipe.opened_sampler(policy, Transformers())
+        own = policy is trainer.policy and not isinstance(trainer.sampler, PublishesWeights)  # an engine may be asleep
+        sampler = trainer.sampler if own else recipe.opened_sampler(policy, Transformers())
         # One short rollout, to compare the saved checkpoint's log-probs with the trainer's.
         probe = sampler.rollout(prompts[:1], 1, seed=recipe.seed, version=trainer.updates)
         trained = policy.float32_logp(probe)

@@ -207,7 +207,8 @@ class InstalledVllm:
             raise BackendError(
                 f"vLLM is not in this environment ({first_line(error)}); it needs its own{elsewhere}"
             ) from error
-        self.flags = flags_for(str(self._module.__version__))
+        self.version = str(self._module.__version__)
+        self.flags = flags_for(self.version)
 
     def start(self, name: str, *, dtype: str, max_length: int, **options: Any) -> Any:
         """A `vllm.LLM` with the model of this name. `options`: in place of the usual ones. Raises BackendError."""
@@ -228,7 +229,14 @@ class InstalledVllm:
         try:
             return self._module.LLM(model=resolve_model(name), **(arguments | options))
         except Exception as error:  # what goes wrong inside a start has no common base
-            raise BackendError(f"vLLM {self._module.__version__} cannot run {name}: {first_line(error)}") from error
+            raise BackendError(f"vLLM {self.version} cannot run {name}: {first_line(error)}") from error
+
+
+def take_process(name: str) -> None:
+    """Before a model is started without a child process. Raises BackendError where there is one."""
+    if _alone:
+        raise BackendError(f"{CHILDREN}=0 holds one model a process, and that is {_alone[0]}; leave it out")
+    _alone.append(name)
 
 
 def shut_down(llm: Any) -> None:
@@ -242,9 +250,7 @@ def _start(config: ModelConfig, role: Callable[[VllmFlags], Mapping[str, str]], 
     chosen = checked_options(config.engine_options)
     vllm = InstalledVllm(": docs/serving/engines.md")
     if os.environ.get(CHILDREN) == "0":
-        if _alone:
-            raise BackendError(f"{CHILDREN}=0 holds one model a process, and that is {_alone[0]}; leave it out")
-        _alone.append(config.reference)
+        take_process(config.reference)
     if config.device not in ("auto", vllm.device):
         raise BadInputError(f"this vLLM runs on {vllm.device or 'nothing'}, not on {config.device}", field="device")
     options: dict[str, Any] = {"dtype": config.dtype, "max_length": max_length, **role(vllm.flags), **chosen}

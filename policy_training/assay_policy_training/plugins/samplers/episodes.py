@@ -190,6 +190,9 @@ class PublishingEpisodeSampler(EpisodeSampler):
         """See `PublishesWeights`."""
         self.sampler.publish(policy, version)
 
+    def release(self) -> None:
+        self.sampler.release()
+
 
 def in_environment(
     policy: Policy, sampler: Sampler, sampling: Sampling, environment: Environment | None, limits: EpisodeLimits

@@ -1,14 +1,12 @@
 """Weights on their way to an engine in another process of this machine, a bucket at a time: no copy of the whole model,
 and nothing on a disk.
 
-Covers: packing tensors, files of shared memory that the engine maps (a folder of another machine's where one is named),
-a buffer of GPU memory that the engine opens (CUDA IPC). Leaves out: what the engine does with them (`worker`).
+Covers: packing tensors, files in memory that the engine maps (in a folder, where it is on another machine), a buffer of
+GPU memory that the engine opens (CUDA IPC). Leaves out: what the engine does with them (`worker`).
 """
 
 import base64
 import os
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,7 +18,6 @@ from assay.errors import BackendError
 
 BUCKET = 256 * 2**20  #: bytes; a tensor that is larger is alone in its bucket
 ALIGNED = 16
-SHARED_MEMORY = Path("/dev/shm")
 #: Name, dtype, shape and first byte of a tensor in a bucket.
 Entry = tuple[str, str, list[int], int]
 
@@ -42,40 +39,40 @@ class Carrier(Protocol):
 
 
 class FileCarrier:
-    """`folder`: that the engine can read too; default: a temporary one in shared memory, where there is room."""
+    """Each bucket is a file of its own, so that what the engine has mapped of the last one stays as it is. Files are in
+    this process's memory and go with it, or in a `folder` that the engine of another machine can read."""
 
-    def __init__(self, folder: Path | None, largest: int) -> None:
-        fits = SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > 2 * largest
-        self._temporary = folder is None
-        self.folder = folder or Path(tempfile.mkdtemp(prefix="assay-weights-", dir=SHARED_MEMORY if fits else None))
-        self._path, self._number = self.folder, 0
-        self._buffer = torch.zeros(0, dtype=torch.uint8)
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
+        self._path, self._number = "", 0
+        self._file: int | None = None
 
     def buffer(self, size: int) -> Tensor:
-        """Each bucket is a file of its own: what an engine has mapped of the last one stays as it is."""
-        self._forget()
-        self._number += 1
-        self._path = self.folder / f"bucket-{self._number}"
+        self.close()
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with self._path.open("wb") as file:
-                os.posix_fallocate(file.fileno(), 0, size)  # a mapping without room behind it would end the process
-            self._buffer = torch.from_file(str(self._path), shared=True, size=size, dtype=torch.uint8)
+            if self.folder is None:
+                self._file = os.memfd_create("assay-weights")
+                self._path = f"/proc/{os.getpid()}/fd/{self._file}"
+            else:
+                self._number += 1
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self._path = str(self.folder.resolve() / f"bucket-{self._number}")
+                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+            os.posix_fallocate(self._file, 0, size)  # a mapping without room behind it would end the process
+            return torch.from_file(self._path, shared=True, size=size, dtype=torch.uint8)
         except (OSError, RuntimeError) as error:
-            raise BackendError(f"cannot write the weights to {self._path}: {str(error).splitlines()[0]}") from error
-        return self._buffer
+            where = self._path if self.folder is None else self.folder
+            raise BackendError(f"cannot pass the weights through {where}: {str(error).splitlines()[0]}") from error
 
     def place(self) -> dict[str, Any]:
-        return {"path": str(self._path.resolve())}
+        return {"path": self._path}
 
     def close(self) -> None:
-        self._forget()
-        if self._temporary:
-            shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _forget(self) -> None:
-        if self._path != self.folder:
-            self._path.unlink(missing_ok=True)
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+            if self.folder is not None:
+                Path(self._path).unlink(missing_ok=True)
 
 
 class CudaCarrier:
@@ -89,7 +86,7 @@ class CudaCarrier:
     def buffer(self, size: int) -> Tensor:
         if len(self._buffer) < size:
             self._buffer = torch.empty(max(size, BUCKET), dtype=torch.uint8, device=self.device)
-            shared = self._buffer.untyped_storage()._share_cuda_()  # type: ignore[attr-defined]
+            shared = self._buffer.untyped_storage()._share_cuda_()  # type: ignore[no-untyped-call]
             gpu = str(torch.cuda.get_device_properties(self.device).uuid)
             self._place = {"gpu": gpu, "cuda": [_plain(each) for each in shared]}
         return self._buffer[:size]
@@ -100,7 +97,7 @@ class CudaCarrier:
 
     def close(self) -> None:
         self._buffer, self._place = torch.zeros(0, dtype=torch.uint8), {}
-        torch.cuda.ipc_collect()
+        torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
 
 
 def _plain(each: Any) -> Any:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from assay.http.listening import claim_port
 from assay.models.loading import resolve_model
 from assay.system import parent_watchdog
 from assay_policy_training.plugins.samplers.vllm import worker
+from assay_policy_training.plugins.samplers.vllm.installed import require_supported, vllm_version
 from assay_policy_training.plugins.samplers.vllm.policy_engine import LOGPROBS_MODE
 
 START_S = 900.0
@@ -34,22 +36,28 @@ MODULE = "assay_vllm_worker"
 BATCHED_TOKENS = 4096
 #: Where the user's own environment does not say otherwise.
 ENVIRONMENT = {
-    "VLLM_SERVER_DEV_MODE": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
     "VLLM_CPU_KVCACHE_SPACE": "1",
 }
+TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+#: Always: routes for weights, sleep and adapters, of a server that is for this run alone, on a loopback address.
+ROUTES = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"}
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What to start. `python`: of vLLM's environment, which needs nothing of Assay."""
+    """What to start. `python`: of vLLM's environment, which needs nothing of Assay. `gpu`: the number of this process's
+    GPU that it runs on; None: a processor. `adapter_rank`: room for an adapter of that rank; 0: none."""
 
     python: str
     model: str  #: as a policy names it: a folder, a hub id
     dtype: str = "float32"
     max_model_len: int | None = None
-    cpu: bool = True
+    gpu: int | None = None
+    adapter_rank: int = 0
+    memory_share: float | None = None  #: of the GPU
+    sleeps: bool = False
     name: str = "policy"
     arguments: tuple[str, ...] = ()
 
@@ -60,11 +68,25 @@ class Launch:
         line += ["--logprobs-mode", LOGPROBS_MODE, "--generation-config", "vllm"]
         line += ["--worker-extension-cls", f"{MODULE}.{worker.PolicyWorker.__name__}"]
         line += [] if self.max_model_len is None else ["--max-model-len", str(self.max_model_len)]
-        if self.cpu:
+        if self.adapter_rank:
+            line += ["--enable-lora", "--max-loras", "1", "--max-lora-rank", str(self.adapter_rank)]
+        line += [] if self.memory_share is None else ["--gpu-memory-utilization", str(self.memory_share)]
+        line += ["--enable-sleep-mode"] if self.sleeps else []
+        if self.gpu is None:
             batched_tokens = max(BATCHED_TOKENS, self.max_model_len or 0)
             line += ["--no-enable-chunked-prefill", "--max-num-batched-tokens", str(batched_tokens)]
             line += ["--enforce-eager"]  # compiling takes a minute and gains little
         return [*line, *self.arguments]
+
+    def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
+        """Of the server, in that of this process: nothing of its Python, and the one GPU."""
+        kept = {name: value for name, value in inherited.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+        # What torchrun tells its processes is not for the server.
+        kept = {name: value for name, value in kept.items() if name not in TORCHRUN and "TORCHELASTIC" not in name}
+        if self.gpu is not None:
+            visible = [each for each in inherited.get("CUDA_VISIBLE_DEVICES", "").split(",") if each]
+            kept["CUDA_VISIBLE_DEVICES"] = visible[self.gpu] if visible else str(self.gpu)
+        return {**ENVIRONMENT, **kept, **ROUTES}
 
 
 class LaunchedServer:
@@ -90,13 +112,16 @@ class LaunchedServer:
 def launched(launch: Launch, *, wait_s: float = START_S) -> LaunchedServer:
     """A server that is ready; it ends with this process, however that ends.
 
-    Raises BadInputError without a Python, BackendError with the end of its log where it does not become ready.
+    Raises BadInputError without a Python, BackendError for an unsupported version, and with the end of its log where it
+    does not become ready.
     """
     if not launch.python or shutil.which(launch.python) is None:
         raise BadInputError(
             f"the Python of a vLLM environment, not {launch.python!r}: python: PATH, or $ASSAY_VLLM_PYTHON",
             field="sampler.python",
         )
+    if (installed := vllm_version(launch.python)) is not None:  # else its log says what is missing
+        require_supported(installed, launch.python)
     folder = Path(tempfile.mkdtemp(prefix="assay-vllm-"))
     # The worker's module alone: the other environment must not see this one's packages.
     shutil.copyfile(worker.__file__, folder / f"{MODULE}.py")
@@ -104,8 +129,7 @@ def launched(launch: Launch, *, wait_s: float = START_S) -> LaunchedServer:
     port = int(claimed.getsockname()[1])
     claimed.close()
     log = folder / "log"
-    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    environment = {**ENVIRONMENT, **inherited, "VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": str(folder)}
+    environment = launch.environment(os.environ) | {"PYTHONPATH": str(folder)}
     with log.open("wb") as stream:
         guard = [sys.executable, "-I", "-S", parent_watchdog.__file__, str(os.getpid())]
         process = subprocess.Popen(

@@ -1,16 +1,16 @@
 """Rollouts by vLLM, wherever it runs: token ids in, token ids with their log-probs out, weights published and checked.
 
 Covers: a group as the `n` completions of one request, a separate seed for each prompt, the end token in the row as in
-the reference sampler, giving the engine the policy's weights tensor by tensor (of LoRA the adapter alone), and the check
-that it has them: the log-probs of one short rollout are compared with the trainer's, since an engine that keeps old
-weights reports no error. Leaves out: talking to the engine (`server`, `in_process`).
+the reference sampler, giving the engine the policy's weights tensor by tensor (of LoRA the adapter alone), and the
+check that it has them: the log-probs of one short rollout are compared with the trainer's, since an engine that keeps
+old weights reports no error. Leaves out: talking to the engine (`server`, `in_process`).
 
 Draws depend on prompt, seed and weights alone as far as vLLM's own arithmetic does: it batches as requests come, so a
 log-prob may differ in its last bits from run to run, and then, rarely, a token.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -46,6 +46,7 @@ FORCED_TOKENS = 256  #: room for the given start of a turn
 PROBE_TEMPERATURE = 0.7
 #: Of the check, nats, by the engine's number format; docs/policy-training/samplers.md has what was measured.
 TOLERANCES = {"float32": 1e-3, "bfloat16": 0.2, "float16": 0.05}
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  #: of adapters, that vLLM makes room for
 _keys = itertools.count(1)
 
 
@@ -180,10 +181,25 @@ class VllmSampler:
         return assemble(self.policy, items, group_size, (tokens, mask, logp), version=version, stops=stops)
 
 
+def require_complete(where: str, reports: Iterable[Mapping[str, Any]]) -> None:
+    """`reports`: of the engine's workers. Raises BackendError for weights that the model has and was not given."""
+    missing = sorted({name for report in reports for name in report.get("missing", ())})
+    if missing:
+        raise BackendError(f"{where} lacks {len(missing)} of the policy's weights, {missing[0]} first")
+
+
 def adapter_config(policy: Policy) -> Mapping[str, Any]:
     """What vLLM must know of the adapter beside its tensors."""
     assert policy.lora is not None
     return {"r": policy.lora.rank, "lora_alpha": policy.lora.alpha, "target_modules": policy.lora.targets}
+
+
+def adapter_rank(rank: int) -> int:
+    """That vLLM makes room for. Raises BadInputError for one that it has no room for."""
+    fitting = [each for each in RANKS if each >= rank]
+    if not fitting:
+        raise BadInputError(f"vLLM takes adapters up to rank {RANKS[-1]}: sampler.adapters=false", field="lora.rank")
+    return fitting[0]
 
 
 def engine_dtype(policy: Policy, chosen: str) -> str:

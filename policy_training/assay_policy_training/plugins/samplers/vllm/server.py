@@ -1,15 +1,16 @@
-"""Rollouts from a vLLM server: `/v1/completions` with token ids, weights passed through a folder that both can read.
+"""Rollouts from a vLLM server: `/v1/completions` with token ids, weights passed bucket by bucket through memory that
+both can read.
 
-Covers: a running server, or one that is started here and ended with the process; one for each rollout actor; a server
-that is gone, or was started again without the weights. Leaves out: what is the same in process (`policy_engine`),
-starting (`launch`), what a server must be started with (docs/policy-training/samplers.md).
+Covers: a running server, or one that is started here and ended with the process; one for each rollout actor, or for
+each process of torchrun; sleep between rollouts; a server that is gone, or was started again without the weights.
+Leaves out: what is the same in process (`policy_engine`), the memory between (`buckets`), starting (`launch`), what a
+server must be started with (docs/policy-training/samplers.md).
 
 Versions: tried with 0.32 on a CPU. Whether log-probs are of the distribution sampled (`logprobs_mode`
 processed_logprobs, said to be there from 0.10 on) is not looked up but asked: of a token that is the only one allowed,
 whose log-prob is then 0. A server that answers otherwise is refused when it is opened.
 """
 
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,48 +19,69 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 from annotated_types import Gt
 
 from assay.compute.actors import ActorLostError
 from assay.errors import BackendError, BadInputError
+from assay.models.devices import free_memory
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.core.settings import RecipeSettings
-from assay_policy_training.plugins.samplers.vllm import policy_engine
-from assay_policy_training.plugins.samplers.vllm.completions import VllmCompletion
+from assay_policy_training.plugins.samplers.vllm.buckets import Carrier, CudaCarrier, FileCarrier, buckets
+from assay_policy_training.plugins.samplers.vllm.completions import PublishedWeights, VllmCompletion
+from assay_policy_training.plugins.samplers.vllm.installed import require_supported, vllm_python
 from assay_policy_training.plugins.samplers.vllm.launch import Launch, launched
+from assay_policy_training.plugins.samplers.vllm.memory import memory_share
 from assay_policy_training.plugins.samplers.vllm.policy_engine import (
     EXTENSION,
     LOGPROBS_MODE,
     VllmSampler,
+    adapter_rank,
+    engine_dtype,
     needed_length,
+    require_complete,
 )
 from assay_serving.vllm.connection import Connection, RemoteSettings
 from assay_serving.vllm.rows import Fault
 from assay_serving.vllm.versions import flags_for
 from assay_serving.vllm.vllm_server import model_card
 
+ADAPTER_NAME = "policy-adapter"
 CACHE_TRIES, CACHE_PAUSE_S = 20, 0.25
 
 
 class ServerEngine:
-    """See `PolicyEngine`. Raises BackendError where the server cannot be reached, is older than is known, or does not
-    give log-probs of the distribution sampled; of its methods ActorLostError where it is gone."""
+    """See `PolicyEngine`. `folder`, `gpu`: see `FileCarrier` and `CudaCarrier`, which is for a server on that GPU.
+    `sleep_level`: see `InProcessEngine`.
 
-    def __init__(self, settings: RemoteSettings) -> None:
+    Raises BackendError where the server cannot be reached, is of an unsupported version, or does not give log-probs of
+    the distribution sampled; of its methods ActorLostError where it is gone."""
+
+    def __init__(
+        self,
+        settings: RemoteSettings,
+        *,
+        folder: Path | None = None,
+        gpu: torch.device | None = None,
+        sleep_level: int = 0,
+    ) -> None:
         self.where = settings.url
+        self.folder, self.gpu, self.sleep_level = folder, gpu, sleep_level
         self._connection = Connection(settings)
         version = self._connection.get("/version")
         if not isinstance(version, dict) or "version" not in version:
             raise BackendError(f"{settings.url} is no vLLM server: it has no /version")
         self.version = str(version["version"])
-        flags_for(self.version)
+        require_supported(self.version, settings.url)
+        flags_for(self.version)  # warns of one that is newer than those known
         card = model_card(self._connection)
         self.model = str(card["id"])
         longest = card.get("max_model_len")
         self.max_length = int(longest) if longest else None
         self.at_once = settings.concurrency
-        self._loaded: str | None = None  #: folder of the weights that it was given
+        self._loaded: str | None = None  #: key of the weights that it was given
+        self._asleep = self._has_adapter = False
         self._require_processed()
 
     def complete(
@@ -83,17 +105,55 @@ class ServerEngine:
         if self._loaded is not None:
             self._require_loaded(self._loaded)
 
-    def reload(self, folder: Path) -> None:
-        """See `PolicyEngine.reload`."""
-        weights = str(folder.resolve())
-        body = {"method": policy_engine.RELOAD, "kwargs": {"weights_path": weights}}
-        reply = self._connection.post("/collective_rpc", body)
+    def load(self, weights: PublishedWeights) -> None:
+        """See `PolicyEngine.load`."""
+        self._wake("weights")
+        self._rpc("begin_policy", adapter=weights.adapter)
+        carrier: Carrier = FileCarrier(self.folder) if self.gpu is None else CudaCarrier(self.gpu)
+        try:
+            for entries, size in buckets(weights.tensors, carrier):
+                self._rpc("take_bucket", entries=entries, size=size, place=carrier.place())
+        finally:
+            carrier.close()
+        require_complete(self.where, self._rpc("end_policy", key=weights.key))
+        self._wake("kv_cache")
+        self._asleep = False
+        if weights.adapter is not None and not self._has_adapter:
+            self._name_adapter()
+        self._loaded = weights.key
+        self._forget_cache()
+
+    def sleep(self) -> None:
+        """See `PolicyEngine.sleep`."""
+        if self.sleep_level and not self._asleep:
+            self._ask(f"/sleep?level={self.sleep_level}", "does not sleep")
+            self._asleep = True
+
+    def _wake(self, part: str) -> None:
+        if self._asleep:
+            free_memory(torch.device("cuda"))  # what torch keeps of the update's tensors
+            self._ask(f"/wake_up?tags={part}", "does not wake")
+
+    def _name_adapter(self) -> None:
+        """The worker has its tensors already, under the number that the server gives to the first name."""
+        self._ask("/v1/load_lora_adapter", "takes no adapter", lora_name=ADAPTER_NAME, lora_path="in-memory")
+        self._has_adapter = True
+
+    def _ask(self, path: str, refusal: str, **body: Any) -> None:
+        reply = self._connection.post(path, body)
+        if isinstance(reply, Fault) and "not JSON" not in reply.message:  # some routes answer in words
+            raise self._failed(f"{self.where} {refusal}: {reply.message}")
+
+    def _rpc(self, method: str, **arguments: Any) -> list[dict[str, Any]]:
+        reply = self._connection.post("/collective_rpc", {"method": method, "kwargs": arguments})
         if isinstance(reply, Fault):
             raise self._failed(
                 f"{self.where} does not take the weights ({reply.message}); start it with VLLM_SERVER_DEV_MODE=1 and "
-                f"--worker-extension-cls {EXTENSION}, where it can read {folder.parent}"
+                f"--worker-extension-cls {EXTENSION}, on this machine or with a sampler.folder that both can read"
             )
-        self._loaded = weights
+        return [report for report in reply.get("results") or [] if isinstance(report, dict)]
+
+    def _forget_cache(self) -> None:
         for _ in range(CACHE_TRIES):  # blocks of a request that has just ended may still be held
             reply = self._connection.post("/reset_prefix_cache", {})
             if isinstance(reply, Fault) and "not JSON" not in reply.message:  # older versions answer nothing
@@ -107,7 +167,8 @@ class ServerEngine:
         self._connection.close()
 
     def _complete(self, fields: Mapping[str, Any], n: int) -> list[VllmCompletion]:
-        body = {"model": self.model, "return_token_ids": True, "add_special_tokens": False, **fields}
+        model = ADAPTER_NAME if self._has_adapter else self.model
+        body = {"model": model, "return_token_ids": True, "add_special_tokens": False, **fields}
         reply = self._connection.post("/v1/completions", body)
         if isinstance(reply, Fault):
             raise self._failed(f"{self.where} gives no rollouts: {reply.message}")
@@ -127,10 +188,10 @@ class ServerEngine:
     def _require_loaded(self, weights: str) -> None:
         """What it generated, it generated with these, since it still has them: a server that was started again has its
         first weights."""
-        reply = self._connection.post("/collective_rpc", {"method": policy_engine.LOADED})
+        reply = self._connection.post("/collective_rpc", {"method": "policy_key"})
         if isinstance(reply, Fault):
             raise self._failed(f"{self.where} does not say which weights it has: {reply.message}")
-        if any(path != weights for path in reply.get("results") or [None]):
+        if any(key != weights for key in reply.get("results") or [None]):
             raise ActorLostError(f"{self.where} was started again, without the weights that it was given")
 
     def _require_processed(self) -> None:
@@ -151,10 +212,11 @@ def _completion(choice: Mapping[str, Any]) -> VllmCompletion:
 
 class VllmServerSampler(RecipeSettings, section="sampler"):
     """S2 by a vLLM server. `url` of a running one, or `launch: true` to start one with the policy's own weights. With
-    rollout actors, `urls`: of one server each, or `launch: true` to start one each.
+    rollout actors, or in several processes, `urls`: of one server each, or `launch: true` to start one each.
 
-    `folder`: through which weights are passed, readable for the server; a temporary one by default, of this machine.
-    `tolerance`: of the check after each publishing, nats; half precision needs about 0.2.
+    `folder`: through which weights are passed to a server of another machine; of this one: shared memory.
+    `adapters`: a launched server keeps the base and of LoRA gets the adapter alone; else merged weights.
+    `tolerance`: of the check after each publishing, nats; default: the format's.
     """
 
     url: str = ""
@@ -162,11 +224,13 @@ class VllmServerSampler(RecipeSettings, section="sampler"):
     model: str | None = None  #: the name it serves the policy under, needed where it serves several
     concurrency: int = 32  #: requests at once; each is a whole group
     timeout: float = 600.0  #: seconds of one request
-    tolerance: Annotated[float, Gt(0)] = 1e-3
+    tolerance: Annotated[float, Gt(0)] | None = None
     folder: str | None = None
     launch: bool = False
     python: str = ""  #: of vLLM's environment, for `launch`; default $ASSAY_VLLM_PYTHON
-    dtype: str = "float32"  #: for `launch`
+    dtype: str = "auto"  #: that it computes in; auto: the format of the trainer's products
+    adapters: bool = True
+    sleep: bool = True  #: of a launched server on a GPU, between rollouts
     max_model_len: int | None = None  #: for `launch`; default: what the recipe's numbers need
     arguments: tuple[str, ...] = ()  #: for `launch`: more of vLLM's own
 
@@ -193,7 +257,7 @@ class VllmServerSampler(RecipeSettings, section="sampler"):
             listed = ", ".join(f"{url} {version}" for url, version in versions.items())
             raise BadInputError(f"these servers are of different versions of vLLM: {listed}", field="sampler.urls")
 
-    def for_actor(self, index: int, folder: Path) -> "VllmServerSampler":
+    def for_actor(self, index: int) -> "VllmServerSampler":
         """See `ActorEngines`."""
         url = "" if self.launch else [*self.urls, self.url][index]
         if url:
@@ -201,36 +265,58 @@ class VllmServerSampler(RecipeSettings, section="sampler"):
                 self._engine(url).close()
             except BackendError as error:
                 raise ActorLostError(str(error)) from error
-        root = folder if self.folder is None else Path(self.folder)
-        return replace(self, url=url, urls=(), folder=str(root / f"actor-{index}"))
+        folder = None if self.folder is None else str(Path(self.folder) / f"actor-{index}")
+        return replace(self, url=url, urls=(), folder=folder)
 
     def open(self, policy: Policy, sampling: Sampling) -> VllmSampler:
-        """Raises BackendError where there is no such server, or it does not start."""
-        if self.urls:
-            raise BadInputError("several servers are for rollout actors: asynchrony.actors", field="sampler.urls")
-        url = self.url
+        """Raises BackendError where there is no such server, or it does not start, BadInputError where the GPU has no
+        room for it."""
+        dtype, world = engine_dtype(policy, self.dtype), policy.parallel.world
+        urls = self.urls or (self.url,)
+        if not self.launch and (len(urls) != world or len(set(urls)) != world):
+            raise BadInputError(
+                "several servers are for rollout actors (asynchrony.actors) and for several processes, one each"
+                if self.urls
+                else f"{world} processes need a server each: urls, or launch: true",
+                field="sampler.urls",
+            )
         if self.launch:
-            longest = self.max_model_len or needed_length(policy, sampling)
-            url = launched(
-                Launch(
-                    python=self.python or os.environ.get("ASSAY_VLLM_PYTHON", ""),
-                    model=policy.name,
-                    dtype=self.dtype,
-                    max_model_len=longest,
-                    cpu=policy.device.type == "cpu",
-                    arguments=self.arguments,
-                )
-            ).url
-        folder = None if self.folder is None else Path(self.folder).expanduser()
-        return VllmSampler(policy, sampling, self._engine(url), tolerance=self.tolerance, folder=folder)
+            return self._launched(policy, sampling, dtype)
+        engine = self._engine(urls[policy.parallel.rank])
+        return VllmSampler(policy, sampling, engine, dtype=dtype, tolerance=self.tolerance)
 
-    def _engine(self, url: str) -> ServerEngine:
-        return ServerEngine(
-            RemoteSettings(
-                url,
-                model=self.model,
-                timeout=self.timeout,
-                deadline=self.timeout,
-                concurrency=self.concurrency,
+    def _launched(self, policy: Policy, sampling: Sampling, dtype: str) -> VllmSampler:
+        longest = self.max_model_len or needed_length(policy, sampling)
+        on_gpu = policy.device.type == "cuda"
+        sleeps, adapters = self.sleep and on_gpu, self.adapters and policy.lora is not None
+        share = None
+        if on_gpu and "--gpu-memory-utilization" not in self.arguments:
+            share = memory_share(policy, sampling, longest, dtype, sleeps=sleeps)
+            free_memory(policy.device)
+        server = launched(
+            Launch(
+                python=vllm_python(self.python),
+                model=policy.name,
+                dtype=dtype,
+                max_model_len=longest,
+                gpu=(policy.device.index or 0) if on_gpu else None,
+                adapter_rank=adapter_rank(policy.lora.rank) if adapters and policy.lora is not None else 0,
+                memory_share=share,
+                sleeps=sleeps,
+                arguments=self.arguments,
             )
         )
+        gpu = policy.device if on_gpu else None
+        engine = self._engine(server.url, gpu=gpu, sleep_level=(1 if adapters else 2) if sleeps else 0)
+        engine.sleep()
+        return VllmSampler(policy, sampling, engine, dtype=dtype, adapters=adapters, tolerance=self.tolerance)
+
+    def _engine(self, url: str, **options: Any) -> ServerEngine:
+        settings = RemoteSettings(
+            url,
+            model=self.model,
+            timeout=self.timeout,
+            deadline=self.timeout,
+            concurrency=self.concurrency,
+        )
+        return ServerEngine(settings, folder=None if self.folder is None else Path(self.folder).expanduser(), **options)
