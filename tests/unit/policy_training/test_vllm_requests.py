@@ -12,6 +12,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,16 +26,17 @@ from recorded_engines import MODELS, VERSION, Answer, Elsewhere, elsewhere
 from assay.compute.actors import ActorLostError
 from assay.domain import Message
 from assay.errors import BackendError, BadInputError
+from assay.models.published_weights import adapter_weights
 from assay_policy_training.core.config import Asynchrony
-from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.policy import Lora, Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
-from assay_policy_training.plugins.samplers.vllm import policy_engine
 from assay_policy_training.plugins.samplers.vllm.launch import Launch, launched
 from assay_policy_training.plugins.samplers.vllm.policy_engine import VllmSampler
-from assay_policy_training.plugins.samplers.vllm.server import VllmServerSampler
+from assay_policy_training.plugins.samplers.vllm.server import ServerEngine, VllmServerSampler
 from assay_policy_training.plugins.samplers.vllm.worker import PolicyWorker
 from assay_policy_training.rollouts.actor import check_sampler
+from assay_serving.vllm.connection import RemoteSettings
 
 CPU = torch.device("cpu")
 ITEMS = [PromptItem((Message("user", text),)) for text in ("hi", "and you?")]
@@ -57,14 +59,22 @@ def completion(body: dict[str, Any]) -> tuple[int, bytes]:
     return 200, json.dumps({"choices": rows}).encode()
 
 
-def worker() -> Answer:
-    """One that remembers which weights it took."""
-    taken: list[str | None] = [None]
+def worker(received: dict[str, torch.Tensor] | None = None, missing: Sequence[str] = ()) -> Answer:
+    """One that remembers which weights it took, in place of vLLM's own with its model."""
+    taken, own = list[str | None]([None]), PolicyWorker()
 
     def answer(body: dict[str, Any]) -> tuple[int, bytes]:
-        if body["method"] == policy_engine.RELOAD:
-            taken[0] = body["kwargs"]["weights_path"]
-        return 200, json.dumps({"results": [taken[0] if body["method"] == policy_engine.LOADED else {}]}).encode()
+        method, arguments = body["method"], body.get("kwargs", {})
+        if method == "begin_policy":
+            own.begin_policy(arguments["adapter"] or {"whole": "model"})
+        elif method == "take_bucket":
+            own.take_bucket(**arguments)
+        elif method == "end_policy":
+            taken[0] = arguments["key"]
+            if received is not None:
+                received.update(own.policy_tensors)  # type: ignore[attr-defined]
+        reports = {"policy_key": taken[0], "end_policy": {"missing": list(missing)}}
+        return 200, json.dumps({"results": [reports.get(method)]}).encode()
 
     return answer
 
@@ -131,6 +141,7 @@ def test_a_server_that_is_not_the_right_one_is_refused(
     [
         ({"collective_rpc": lambda _: (404, b'{"detail":"Not Found"}')}, "VLLM_SERVER_DEV_MODE=1.*PolicyWorker"),
         ({"reset_prefix_cache": lambda _: (500, b"")}, "does not forget its prefix cache"),
+        ({"collective_rpc": worker(missing=["b", "a"])}, "lacks 2 of the policy's weights, a first"),
         ({}, r"does not have the policy's weights \(version 3\): log-prob -0.5 where the trainer finds -"),
     ],
 )
@@ -139,8 +150,39 @@ def test_weights_that_do_not_arrive_are_an_error(policy: Policy, changed: dict[s
         sampler = opened(policy, server)
         with pytest.raises(BackendError, match=message):
             sampler.publish(policy, 3)
-        (folder,) = [body["kwargs"]["weights_path"] for _, body in server.posted if body.get("kwargs")]
-    assert (Path(folder) / "model.safetensors").is_file()
+
+
+def test_a_server_gets_the_policys_weights_from_memory(policy: Policy) -> None:
+    received: dict[str, torch.Tensor] = {}
+    with elsewhere(routes(collective_rpc=worker(received))) as server:
+        opened(policy, server, tolerance=99.0).publish(policy, 3)
+        methods = [body["method"] for path, body in server.posted if path == "/collective_rpc"]
+    assert methods == ["begin_policy", "take_bucket", "end_policy", "policy_key"]
+    state = policy.model.state_dict()
+    assert received.keys() == state.keys() - {"lm_head.weight"}  # which is tied
+    assert all(torch.equal(values, state[name]) for name, values in received.items())
+
+
+def test_a_launched_servers_adapter_is_asked_for_by_its_name_and_wakes_in_parts(policy: Policy) -> None:
+    """The base stays: the adapter's tensors alone come, and keys and values get memory after the weights."""
+    lora, received = Policy("tiny", device=CPU, max_prompt_tokens=64, lora=Lora(rank=2)), dict[str, torch.Tensor]()
+    said = lambda _: (200, b"Success")  # noqa: E731
+    more = {f"/{each}": said for each in ("sleep?level=1", "wake_up?tags=weights", "wake_up?tags=kv_cache")}
+    answers = {**routes(collective_rpc=worker(received)), **more, "/v1/load_lora_adapter": said}
+    with elsewhere(answers) as server:
+        engine = ServerEngine(RemoteSettings(server.url), sleep_level=1)
+        sampler = VllmSampler(lora, SAMPLING, engine, adapters=True, tolerance=99.0)
+        for version in (1, 2):
+            sampler.release()
+            sampler.publish(lora, version)
+        posted = [path if path != "/collective_rpc" else body["method"] for path, body in server.posted][1:]
+        models = [body["model"] for path, body in server.posted if path == "/v1/completions"]
+    weights = ["begin_policy", "take_bucket", "end_policy"]
+    woken = ["/sleep?level=1", "/wake_up?tags=weights", *weights, "/wake_up?tags=kv_cache"]
+    after = ["/reset_prefix_cache", "/v1/completions", "policy_key"]
+    assert posted == [*woken, "/v1/load_lora_adapter", *after, *woken, *after]
+    assert received.keys() == dict(adapter_weights(lora.model)).keys()
+    assert models == ["rm", "policy-adapter", "policy-adapter"]
 
 
 def test_a_server_that_is_gone_or_was_started_again_is_told_from_one_that_refuses(
@@ -164,7 +206,7 @@ def test_a_server_that_is_gone_or_was_started_again_is_told_from_one_that_refuse
     with pytest.raises(ActorLostError, match="gives no rollouts"):
         sampler.rollout(ITEMS[:1], 2, seed=0, version=1)
     with pytest.raises(ActorLostError, match="cannot be reached"):
-        VllmServerSampler(urls=(server.url,)).for_actor(0, tmp_path)
+        VllmServerSampler(urls=(server.url,)).for_actor(0)
 
 
 def test_actors_without_a_server_each_are_refused_before_work_starts(tmp_path: Path) -> None:
@@ -174,7 +216,7 @@ def test_actors_without_a_server_each_are_refused_before_work_starts(tmp_path: P
             pass
 
     older = lambda _: (200, b'{"version":"0.8.5"}')  # noqa: E731
-    other = lambda _: (200, b'{"version":"0.31.0"}')  # noqa: E731
+    other = lambda _: (200, b'{"version":"0.33.0"}')  # noqa: E731
     with elsewhere(routes()) as one, elsewhere(routes()) as two, elsewhere(routes()) as three:
         with pytest.raises(BadInputError, match=r"sampler.urls': 1 different servers for 2 actors"):
             begun(one.url)
@@ -185,15 +227,15 @@ def test_actors_without_a_server_each_are_refused_before_work_starts(tmp_path: P
         with pytest.raises(BackendError, match=r"http://127.0.0.1:9 cannot be reached"):
             begun(one.url, "http://127.0.0.1:9")
         two.routes["/version"] = older
-        with pytest.raises(BackendError, match=r"vLLM 0.8.5 is not supported"):
+        with pytest.raises(BackendError, match=r"vLLM 0.8.5 .* is not supported"):
             begun(one.url, two.url)
         two.routes["/version"] = other
-        with pytest.raises(BadInputError, match=r"different versions of vLLM: .* 0.32.0, .* 0.31.0"):
+        with pytest.raises(BadInputError, match=r"different versions of vLLM: .* 0.32.0, .* 0.33.0"):
             begun(one.url, two.url)
         begun(one.url, three.url, staleness=1)
-        plans = [VllmServerSampler(urls=(one.url, three.url)).for_actor(index, tmp_path) for index in range(2)]
+        plans = [VllmServerSampler(urls=(one.url, three.url)).for_actor(index) for index in range(2)]
         assert [(plan.url, plan.urls, plan.folder) for plan in plans] == [
-            (server.url, (), str(tmp_path / f"actor-{index}")) for index, server in enumerate((one, three))
+            (server.url, (), None) for server in (one, three)
         ]
     assert not (tmp_path / "metrics.jsonl").exists()
 
@@ -203,7 +245,7 @@ def test_an_engine_of_the_trainer_takes_no_actors(policy: Policy) -> None:
     with elsewhere(routes()) as server, pytest.raises(BadInputError, match="give each a server"):
         check_sampler(opened(policy, server), asynchrony)
     with pytest.raises(BadInputError, match="several servers are for rollout actors"):
-        VllmServerSampler(urls=("http://a",)).open(policy, SAMPLING)
+        VllmServerSampler(urls=("http://a", "http://b")).open(policy, SAMPLING)
 
 
 def test_rows_that_do_not_fit_are_refused_before_they_are_asked_for(policy: Policy) -> None:
@@ -228,25 +270,6 @@ def test_settings_are_checked(settings: dict[str, Any], field: str) -> None:
         VllmServerSampler(**settings)
 
 
-def test_the_workers_reload_is_mixed_into_vllms_own() -> None:
-    """A head that is not tied, or not packed, is left to vLLM."""
-
-    class Worker(PolicyWorker):
-        """vLLM's part of the class that it makes."""
-
-        def __init__(self, model: Any) -> None:
-            self.model_runner, self.loaded = self, ""
-            self.get_model = lambda: model
-
-        def reload_weights(self, weights_path: str) -> None:
-            self.loaded = weights_path
-
-    vllms = Worker(torch.nn.Module())
-    assert vllms.policy_path() is None
-    assert vllms.load_policy("weights") == {"rebuilt": False}
-    assert vllms.loaded == vllms.policy_path() == "weights"
-
-
 def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="python: PATH"):
         launched(Launch(python="", model="tiny"))
@@ -262,6 +285,9 @@ def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
 #: In vLLM's place: ready at once, with a process of its own beside it (vLLM's engine); both ignore a request to end.
 STAND_IN = """
 import os, signal, sys, time
+
+if sys.argv[1] == "-c":  # asked for vLLM's version
+    sys.exit()
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -118,7 +118,7 @@ class Vllm(RecipeSettings, section="sampler"):
 
     dtype: str = "auto"
     max_model_len: int | None = None  #: default: what the recipe's numbers need
-    tolerance: Annotated[float, Gt(0)] | None = None
+    tolerance: Annotated[float | None, Gt(0)] = None
     adapters: bool = True
     sleep: bool = True
     options: Mapping[str, Any] = field(default_factory=dict)

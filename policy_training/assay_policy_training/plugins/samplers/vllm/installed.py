@@ -37,7 +37,10 @@ def vllm_version(python: str = "") -> str | None:
     if python:
         if shutil.which(python) is None:
             return None
-        asked = subprocess.run([python, "-c", _ASKED], capture_output=True, text=True, check=False, timeout=60)
+        try:
+            asked = subprocess.run([python, "-c", _ASKED], capture_output=True, text=True, check=True, timeout=60)
+        except (OSError, subprocess.SubprocessError):
+            return None
         return asked.stdout.strip() or None
     for name in PACKAGES:
         try:
@@ -52,7 +55,7 @@ def unsupported(installed: str, where: str) -> str | None:
     parsed = parse_version(installed)
     if parsed is not None and parsed >= OLDEST:
         return None
-    return f"vLLM {installed} ({where}) takes no policy's weights from memory: supported are {SUPPORTED}"
+    return f"vLLM {installed} ({where}) is not supported for policies: supported are {SUPPORTED}"
 
 
 def require_supported(installed: str, where: str) -> None:

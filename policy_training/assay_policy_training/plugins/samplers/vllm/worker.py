@@ -10,6 +10,7 @@ with. Seen with vLLM 0.32.
 """
 
 import base64
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
@@ -123,7 +124,4 @@ class PolicyWorker:
 
 def _unpacked(packed: torch.Tensor, dtype: str, shape: Sequence[int], first: int) -> torch.Tensor:
     kind = getattr(torch, dtype)
-    count = 1
-    for size in shape:
-        count *= size
-    return packed[first : first + count * kind.itemsize].view(kind).view(*shape)
+    return packed[first : first + math.prod(shape) * kind.itemsize].view(kind).view(tuple(shape))
