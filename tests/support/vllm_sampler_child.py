@@ -1,6 +1,7 @@
 """Runs inside a vLLM environment, with Assay's sources on PYTHONPATH: what rollouts of vLLM in process are worth.
 
-python vllm_sampler_child.py POLICY_FOLDER REPLY.json weights|adapter|bfloat16; asked by `test_vllm_sampler.py`.
+python vllm_sampler_child.py POLICY_FOLDER REPLY.json WHAT; asked by `test_vllm_sampler.py`. WHAT: weights,
+adapter, bfloat16 or processes.
 """
 
 from __future__ import annotations
@@ -15,13 +16,19 @@ import torch
 
 from assay.domain import Message
 from assay.errors import BackendError
+from assay.models.parallelism.distributed import torch_process_group
+from assay.models.parallelism.strategy import parallel_strategy
+from assay_policy_training.core.metrics import Stopwatch
 from assay_policy_training.core.policy import Lora, Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.core.stop_strings import StopStrings
+from assay_policy_training.plugins.prompts.source import ShuffledPrompts
 from assay_policy_training.plugins.samplers.vllm.in_process import Vllm
 from assay_policy_training.plugins.samplers.vllm.policy_engine import VllmSampler
 from assay_policy_training.plugins.samplers.vllm.worker import PolicyWorker
+from assay_policy_training.recipe.loading import load_recipe
+from assay_policy_training.rollouts.collector import RolloutCollector, process_share
 
 SAMPLING = Sampling(max_new_tokens=12, max_prompt_tokens=96, temperature=0.8, prune_log_ratio=-6.0)
 ITEMS = [PromptItem((Message("user", text),)) for text in ("hi", "a rather longer prompt than the others", "and?")]
@@ -91,5 +98,38 @@ def main(folder: str, reply: Path, what: str) -> None:
     reply.write_text(json.dumps(gaps))
 
 
+def processes(folder: str, reply: Path) -> None:
+    """In each of torchrun's processes: a share of four prompts from its own engine, before and after an update."""
+    with torch_process_group() as group:
+        device = torch.device("cpu")
+        policy = Policy(folder, device=device, max_prompt_tokens=96)
+        policy.divide(parallel_strategy("ddp", group, device))
+        recipe = replace(
+            load_recipe("grpo"),
+            sampler=Vllm(options={"kv_cache_memory_bytes": 64 << 20, "max_num_seqs": 16}),
+            sampling=replace(SAMPLING, prompts_per_step=4, group_size=2),
+        )
+        prompts = ShuffledPrompts([*ITEMS, PromptItem((Message("user", "so"),))], seed=0)
+        collector = RolloutCollector(recipe, policy, prompts, [])
+        rows, gaps = [], []
+        for step in (1, 2):
+            request = collector._first_request(step)
+            share = process_share(request, group.rank, group.world)
+            batch = collector._generate(request, step, Stopwatch()).batch
+            rows.append(group.gather(len(share.items)))
+            with torch.no_grad():
+                scores = policy.scores(
+                    batch, temperature=SAMPLING.temperature, prune_log_ratio=SAMPLING.prune_log_ratio
+                )
+            gaps.append(float((scores.logp - batch.logp_mu)[batch.mask].abs().max()))
+            move(list(policy.trainable().values()), step)
+        found = {"rows": rows, "gaps": gaps, "prompts": len({item.prompt for item in batch.items})}
+        if group.rank == 0:
+            reply.write_text(json.dumps(found))
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])
+    if sys.argv[3] == "processes":
+        processes(sys.argv[1], Path(sys.argv[2]))
+    else:
+        main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])

@@ -155,13 +155,16 @@ class Vllm(RecipeSettings, section="sampler"):
                 arguments["gpu_memory_utilization"] = share
                 log.info("vLLM takes %.1f %% of %s", 100 * share, policy.device)
             free_memory(policy.device)
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
+        several = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if several:
             arguments["distributed_executor_backend"] = "external_launcher"  # each process has an engine of its own
         elif policy.device.index:
             raise BackendError(f"vLLM runs on the first GPU, not on {policy.device}: CUDA_VISIBLE_DEVICES")
         take_process(policy.name)
         with torch.random.fork_rng():  # it seeds this process
             llm = vllm.start(policy.name, dtype=dtype, max_length=longest, **(arguments | chosen))
+        if several and hasattr(core := llm.llm_engine.engine_core, "_finalizer"):
+            core._finalizer.detach()  # vLLM's end would be that of the trainer's process group, too
         engine = InProcessEngine(llm, longest, sleep_level=(1 if adapters else 2) if sleeps else 0)
         engine.sleep()
         return VllmSampler(policy, sampling, engine, dtype=dtype, adapters=adapters, tolerance=self.tolerance)
