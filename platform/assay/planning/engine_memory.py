@@ -39,13 +39,13 @@ class EngineMemory:
         return self.weights + rows * self.row + WORK
 
 
-def engine_share(engine: EngineMemory, rows: int, *, total: int, free: int, kept: int, field: str) -> float:
+def engine_share(engine: EngineMemory, rows: int, *, total: int, free: int, reserved: int, field: str) -> float:
     """Share of the card's `total` bytes for the engine: what `rows` rows need, or what there is.
 
-    `free`: bytes that nobody has now; `kept`: of them, those that the training takes later and keeps while the engine
-    generates. Raises BadInputError, naming `field`, where not even one row would fit.
+    `free`: bytes that nobody has now; `reserved`: of them, those that the training takes later and keeps while the
+    engine generates. Raises BadInputError, naming `field`, where not even one row would fit.
     """
-    available = int((free - kept) * (1 - FRAGMENTS))
+    available = int((free - reserved) * (1 - FRAGMENTS))
     if (least := engine.needed(1)) > available:
         raise BadInputError(
             f"vLLM needs at least {least / GIB:.1f} GiB here (weights {engine.weights / GIB:.1f}, one row of keys and "

@@ -320,17 +320,12 @@ class CarriesRows(Protocol):
 
 @runtime_checkable
 class PublishesWeights(Protocol):
-    """S14: a sampler with its own copy of the weights, which `publish` replaces by the policy's, of several processes
-    in all of them together.
-
-    Raises BackendError when a log-prob of the published weights disagrees with the trainer's.
-    """
+    """S14: a sampler with its own copy of the weights, which `publish` replaces by the policy's, in all processes
+    together. Raises BackendError when a log-prob of them disagrees with the trainer's."""
 
     def publish(self, policy: Policy, version: int) -> None: ...
-
     def release(self) -> None:
         """A step's rollouts are complete: give memory to its update, until weights are published again."""
-        ...
 
 
 @runtime_checkable

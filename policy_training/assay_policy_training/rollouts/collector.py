@@ -195,10 +195,12 @@ class RolloutCollector:
         parallel = self.policy.parallel
         share = process_share(request, parallel.rank, parallel.world)
         rollouts: Rollouts | None = None
-        own = isinstance(self.sampler, PublishesWeights)  # an engine's weights: gathered one by one, for it alone
-        if own:
+        has_engine = isinstance(
+            self.sampler, PublishesWeights
+        )  # an engine's weights: gathered one by one, for it alone
+        if has_engine:
             self.generator.publish(self.policy, version, clock)
-        with nullcontext() if own else self.policy.gathered_parameters():
+        with nullcontext() if has_engine else self.policy.gathered_parameters():
             if share.items:
                 rollouts = self.generator(share, self.policy, version=version, clock=clock)
         with clock("gather"):

@@ -308,8 +308,10 @@ def _train(
         by_set = {name: (evaluation, after[name]) for name, evaluation in before.items()}
         main = next(iter(by_set.values()), (None, None))
         run.metrics["before"], run.metrics["after"] = (None if one is None else one.to_dict() for one in main)
-        own = policy is trainer.policy and not isinstance(trainer.sampler, PublishesWeights)  # an engine may be asleep
-        sampler = trainer.sampler if own else recipe.opened_sampler(policy, Transformers())
+        in_process = policy is trainer.policy and not isinstance(
+            trainer.sampler, PublishesWeights
+        )  # an engine may be asleep
+        sampler = trainer.sampler if in_process else recipe.opened_sampler(policy, Transformers())
         # One short rollout, to compare the saved checkpoint's log-probs with the trainer's.
         probe = sampler.rollout(prompts[:1], 1, seed=recipe.seed, version=trainer.updates)
         trained = policy.float32_logp(probe)

@@ -47,7 +47,7 @@ def sent(tensors: Iterator[tuple[str, Tensor]], carrier: FileCarrier, size: int)
     worker, number = PolicyWorker(), 0
     worker.begin_policy({"r": 2})
     for entries, bytes_ in buckets(tensors, carrier, size):
-        worker.take_bucket(entries, bytes_, carrier.place())
+        worker.take_bucket(entries, bytes_, carrier.location())
         number += 1
     carrier.close()
     received: dict[str, Tensor] = worker.policy_tensors  # type: ignore[attr-defined]
@@ -105,13 +105,13 @@ def test_an_engines_memory() -> None:
 def test_an_engines_share_of_a_card() -> None:
     """LoRA keeps 15 GiB of bfloat16 base and little else while the engine generates; full weights keep 90 GiB."""
     h100, h200 = CARDS["h100"].memory, CARDS["h200"].memory
-    lora = partial(engine_share, EIGHT, total=h100, free=h100 - 17 * GIB, kept=GIB, field="sampler.kind")
+    lora = partial(engine_share, EIGHT, total=h100, free=h100 - 17 * GIB, reserved=GIB, field="sampler.kind")
     assert lora(rows=1) == pytest.approx((14.957 + 1.0625 + 1.5) / 79.2, abs=1e-3)
     held = lora(rows=64)  # 84.5 GiB would be needed: it gets what there is
     assert held == pytest.approx(0.95 * (79.2 - 18) / 79.2, abs=1e-3)
-    assert engine_share(EIGHT, 1000, total=h200, free=h200, kept=0, field="sampler.kind") == MOST
+    assert engine_share(EIGHT, 1000, total=h200, free=h200, reserved=0, field="sampler.kind") == MOST
     with pytest.raises(BadInputError, match=r"'sampler.kind': vLLM needs at least 17.5 GiB here .* leaves 0.0 of 79.2"):
-        engine_share(EIGHT, 64, total=h100, free=h100 - 30 * GIB, kept=60 * GIB, field="sampler.kind")
+        engine_share(EIGHT, 64, total=h100, free=h100 - 30 * GIB, reserved=60 * GIB, field="sampler.kind")
 
 
 def test_a_policys_engine_memory(policy: Policy) -> None:

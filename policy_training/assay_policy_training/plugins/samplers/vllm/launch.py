@@ -80,13 +80,15 @@ class Launch:
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
         """Of the server, in that of this process: nothing of its Python, and the one GPU."""
-        kept = {name: value for name, value in inherited.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+        variables = {name: value for name, value in inherited.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
         # What torchrun tells its processes is not for the server.
-        kept = {name: value for name, value in kept.items() if name not in TORCHRUN and "TORCHELASTIC" not in name}
+        variables = {
+            name: value for name, value in variables.items() if name not in TORCHRUN and "TORCHELASTIC" not in name
+        }
         if self.gpu is not None:
             visible = [each for each in inherited.get("CUDA_VISIBLE_DEVICES", "").split(",") if each]
-            kept["CUDA_VISIBLE_DEVICES"] = visible[self.gpu] if visible else str(self.gpu)
-        return {**ENVIRONMENT, **kept, **ROUTES}
+            variables["CUDA_VISIBLE_DEVICES"] = visible[self.gpu] if visible else str(self.gpu)
+        return {**ENVIRONMENT, **variables, **ROUTES}
 
 
 class LaunchedServer:

@@ -38,10 +38,10 @@ def memory_share(policy: Policy, sampling: Sampling, tokens: int, dtype: str, *,
     free, total = torch.cuda.mem_get_info(policy.device)
     free += torch.cuda.memory_reserved(policy.device) - torch.cuda.memory_allocated(policy.device)
     trained = [getattr(p, "_local_tensor", p) for p in policy.trainable().values()]
-    kept = MOMENTS * sum(p.numel() for p in trained)
+    reserved = MOMENTS * sum(p.numel() for p in trained)
     if not sleeps:
-        kept += sum(p.nbytes for p in trained) + (free - kept) // 2
+        reserved += sum(p.nbytes for p in trained) + (free - reserved) // 2
     rows = -(-sampling.prompts_per_step * sampling.group_size // policy.parallel.world)
     return engine_share(
-        engine_memory(policy, tokens, dtype), rows, total=total, free=free, kept=kept, field="sampler.kind"
+        engine_memory(policy, tokens, dtype), rows, total=total, free=free, reserved=reserved, field="sampler.kind"
     )

@@ -112,7 +112,7 @@ class ServerEngine:
         carrier: Carrier = FileCarrier(self.folder) if self.gpu is None else CudaCarrier(self.gpu)
         try:
             for entries, size in buckets(weights.tensors, carrier):
-                self._rpc("take_bucket", entries=entries, size=size, place=carrier.place())
+                self._rpc("take_bucket", entries=entries, size=size, location=carrier.location())
         finally:
             carrier.close()
         require_complete(self.where, self._rpc("end_policy", key=weights.key))

@@ -42,16 +42,16 @@ class PolicyWorker:
             worker.policy_names |= worker.model_runner.get_model().load_weights(weights) or set()
 
     def take_bucket(
-        self, entries: Sequence[tuple[str, str, Sequence[int], int]], size: int, place: Mapping[str, Any]
+        self, entries: Sequence[tuple[str, str, Sequence[int], int]], size: int, location: Mapping[str, Any]
     ) -> None:
         """Tensors that lie one after the other in `size` bytes: name, dtype, shape and first byte of each.
 
-        `place`: the file that has them, or the GPU memory, which is written to again after this call.
+        `location`: the file that has them, or the GPU memory, which is written to again after this call.
         """
-        if (path := place.get("path")) is not None:
+        if (path := location.get("path")) is not None:
             packed = torch.from_file(path, shared=False, size=size, dtype=torch.uint8)  # outlives its directory entry
         else:
-            packed = self._mapped(place)[:size].clone()
+            packed = self._mapped(location)[:size].clone()
         self.take_weights([(name, _unpacked(packed, dtype, shape, first)) for name, dtype, shape, first in entries])
 
     def end_policy(self, key: str) -> dict[str, Any]:
@@ -105,19 +105,19 @@ class PolicyWorker:
         manager.add_adapter(adapter)
         manager.activate_adapter(ADAPTER)
 
-    def _mapped(self, place: Mapping[str, Any]) -> torch.Tensor:
+    def _mapped(self, location: Mapping[str, Any]) -> torch.Tensor:
         """The whole of another process's buffer. It is opened once for all buckets of one export: torch counts how
         often a buffer is opened and closed."""
         worker: Any = self
         before = getattr(worker, "policy_mapping", None)
-        if before is None or before[0] != place:
+        if before is None or before[0] != location:
             device = worker.device.index
-            if str(torch.cuda.get_device_properties(device).uuid) != place["gpu"]:
-                raise ValueError(f"the trainer's weights are on another GPU than vLLM's: {place['gpu']}")
-            shared = [base64.b64decode(each["bytes"]) if isinstance(each, dict) else each for each in place["cuda"]]
+            if str(torch.cuda.get_device_properties(device).uuid) != location["gpu"]:
+                raise ValueError(f"the trainer's weights are on another GPU than vLLM's: {location['gpu']}")
+            shared = [base64.b64decode(each["bytes"]) if isinstance(each, dict) else each for each in location["cuda"]]
             storage: Any = torch.UntypedStorage._new_shared_cuda(device, *shared[1:])
             mapped = torch.empty(0, dtype=torch.uint8, device=worker.device).set_(storage)
-            worker.policy_mapping = (place, mapped)
+            worker.policy_mapping = (location, mapped)
         mapping: torch.Tensor = worker.policy_mapping[1]
         return mapping
 
