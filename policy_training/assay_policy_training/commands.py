@@ -251,11 +251,14 @@ def rl(
         plan = planned({})
         if request is not None:
             from assay.planning.cards import find_card
+            from assay.planning.known_plans import keep_plan
             from assay.runs.record import locate_model
             from assay_policy_training.training.plan import plan_policy
 
             base = locate_model(target, plan.policy)[0]
             estimate = plan_policy(plan, base, find_card(request.card), request)
+            of_rows = f"prompts of {request.prompt_tokens} tokens"
+            keep_plan(estimate, base, plan.memory_settings, request.ranks, of_rows)
             emit(estimate.to_dict(), str(estimate), as_json=as_json)
             return
 

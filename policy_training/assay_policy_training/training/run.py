@@ -25,10 +25,11 @@ from assay.errors import BackendError, BadInputError
 from assay.models.attention.packing import unwrapped
 from assay.models.chat.options import ChatOptions
 from assay.models.contamination import KEY, BenchmarkUse, read_uses, union, write_uses
-from assay.models.parallelism.distributed import Parallel, local_device, world_size
+from assay.models.parallelism.distributed import Parallel, is_follower, local_device, world_size
 from assay.models.parallelism.process_group import process_group
 from assay.models.parallelism.strategy import resolve
 from assay.models.spec import RewardModelSpec, weights_digest
+from assay.planning.known_plans import show_plan_line
 from assay.planning.least_memory import require_memory
 from assay.registry import unknown
 from assay.runs.callbacks import Callback, StepCallback
@@ -72,6 +73,12 @@ log = logging.getLogger(__name__)
 EVALUATION_FILE = "evaluation.json"
 ROWS_PER_UNIT = 5000
 _LISTS = ("rewards", "watch", "prompts", "columns", "evaluation_prompts")  #: of a plan; one text in older ones
+#: Sections of a recipe that do not decide the memory of a step.
+# fmt: off
+_NO_MEMORY = frozenset((
+    "name", "paper", "seed", "steps", "checkpoint_every", "checkpoint_minutes", "source", "reward", "filters", "stop",
+))
+# fmt: on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +100,11 @@ class Plan(RunPlan, PolicyRunConfig):
     def calls(self) -> CallSettings:
         """Of reward functions."""
         return CallSettings(self.reward_timeout, self.on_reward_error)
+
+    @property
+    def memory_settings(self) -> dict[str, Any]:
+        """What decides its memory, beside its model and prompts."""
+        return {name: value for name, value in recipe_to_dict(self.recipe).items() if name not in _NO_MEMORY}
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -232,6 +244,10 @@ def _train(
         media=media,
     )
     _require_memory(config, recipe, local_device(plan.device))
+    if not is_follower():
+        ranks = world_size() if plan.parallel == "fsdp" else 1
+        command = f"assay plan rl --policy {plan.policy} ..."
+        show_plan_line(base, plan.memory_settings, local_device(plan.device), ranks, command)
     settings = WatchSettings(share=plan.watch_share, seed=recipe.seed)
 
     def evaluate(when: str, policy: Policy) -> dict[str, PolicyEvaluation]:

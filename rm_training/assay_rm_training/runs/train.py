@@ -24,10 +24,11 @@ from assay.models.chat.renderer import Renderer
 from assay.models.contamination import BenchmarkUse, union
 from assay.models.devices import pick_dtype
 from assay.models.loading import context_length
-from assay.models.parallelism.distributed import local_device, world_size
+from assay.models.parallelism.distributed import is_follower, local_device, world_size
 from assay.models.parallelism.process_group import process_group
 from assay.models.parallelism.strategy import resolve
 from assay.models.spec import ParityCheck, RewardModelSpec
+from assay.planning.known_plans import show_plan_line
 from assay.planning.least_memory import require_memory
 from assay.runs.callbacks import Callback
 from assay.runs.contamination_gate import BenchmarkState
@@ -67,6 +68,15 @@ from assay_rm_training.training.loop import make_optimizer, train
 from assay_rm_training.training.summary import TrainingSummary
 from assay_rm_training.training_config import TrainingConfig, less_memory
 from assay_serving.scorer import ScoreItem
+
+#: Settings that do not decide the memory of a step, and those that stand beside the others in a plan.
+# fmt: off
+_NO_MEMORY = frozenset((
+    "base", "device", "parallel", "preset", "lr", "head_lr", "epochs", "schedule",
+    "warmup_ratio", "weight_decay", "max_grad_norm", "head_init", "seed", "eval_every", "save_every", "save_dtype",
+    "min_lr_ratio", "decay_ratio", "betas", "eps", "keep", "patience", "metric", "track",
+))
+# fmt: on
 
 
 @dataclass(frozen=True)
@@ -117,6 +127,12 @@ class TrainingPlan(RunPlan):
 
     def to_dict(self) -> dict[str, Any]:
         return {**self.__dict__, "config": self.config.to_dict(), "method": method_payload(self.method)}
+
+    @property
+    def memory_settings(self) -> dict[str, Any]:
+        """What decides its memory, beside its model and rows."""
+        settings = {name: value for name, value in self.config.to_dict().items() if name not in _NO_MEMORY}
+        return {"method": method_payload(self.method), **settings}
 
     def record(self) -> dict[str, Any]:
         """As the run's record in the store has it."""
@@ -197,7 +213,11 @@ def _require_memory(plan: TrainingPlan) -> None:
     ranks = world_size() if config.parallel == "fsdp" else 1
     options = less_memory(config, ranks)
     less = {words: partial(loaded, replace(config, **settings)) for words, settings in options.items()}
-    require_memory(config.base, partial(loaded, config), less, local_device(config.device), ranks, "--base")
+    device = local_device(config.device)
+    require_memory(config.base, partial(loaded, config), less, device, ranks, "--base")
+    if not is_follower():
+        command = f"assay plan train {plan.method.name} --base {config.base} --data {plan.data} ..."
+        show_plan_line(config.base, plan.memory_settings, device, ranks, command)
 
 
 def _train(

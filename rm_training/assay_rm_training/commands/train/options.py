@@ -241,6 +241,7 @@ def _show_plan(
     as_json: bool,
 ) -> None:
     from assay.planning.cards import find_card
+    from assay.planning.known_plans import keep_plan
     from assay.workspace import Workspace
     from assay_rm_training.plan import plan_training
 
@@ -249,6 +250,8 @@ def _show_plan(
     plan = _new_plan(here, with_data, settings, command, method_values, functools.partial(is_given, context), {})
     rows = plan.method.read(here, plan.data) if options.data else None
     estimate = plan_training(plan.method, plan.config, rows, card, request)
+    of_rows = options.data or f"rows of {request.prompt_tokens} + {request.response_tokens} tokens"
+    keep_plan(estimate, plan.config.base, plan.memory_settings, request.ranks, of_rows)
     emit(estimate.to_dict(), str(estimate), as_json=as_json)
 
 

@@ -1,0 +1,63 @@
+"""Plans that `assay plan` has made, and the line of a training about its own.
+
+Covers: plans in the user's cache folder by all that decides them (the model's configuration, settings, card, processes,
+versions); one line before a training, which reads a plan and never makes one: that takes 18 seconds of a processor for
+30 layers. Leaves out: making plans (`plan`), refusing what cannot fit (`least_memory`).
+"""
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assay.errors import NotFoundError
+from assay.models.embedded import cache_folder
+from assay.models.loading import resolve_model
+from assay.planning.cards import GIB, usable_memory
+from assay.planning.plan import MemoryPlan
+
+if TYPE_CHECKING:
+    import torch
+
+_LIBRARIES = ("assay", "torch", "transformers")
+
+
+def keep_plan(plan: MemoryPlan, base: str, settings: Mapping[str, Any], ranks: int, rows: str) -> None:
+    """For trainings of `base` with these settings on this card. `rows`: what it was planned for, in words. A cache that
+    cannot be written is left as it is."""
+    file = _file(base, settings, plan.card.name, ranks)
+    kept = {name: value for name, value in plan.to_dict().items() if name != "alternatives"}
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({**kept, "rows": rows}))
+
+
+def show_plan_line(base: str, settings: Mapping[str, Any], device: "torch.device", ranks: int, command: str) -> None:
+    """On standard error: the plan of this training, or with which command to make it."""
+    print(plan_line(base, settings, *usable_memory(device), ranks, command), file=sys.stderr, flush=True)
+
+
+def plan_line(base: str, settings: Mapping[str, Any], card: str, usable: int, ranks: int, command: str) -> str:
+    """See `show_plan_line`. `usable`: bytes of the card."""
+    try:
+        plan = json.loads(_file(base, settings, card, ranks).read_text())
+        held, largest = f"{plan['bytes'] / GIB:.1f} GiB", int(plan["largest"])
+        most = f"up to {largest} fits" if largest else "not even the smallest fits"
+        fits = "" if plan["bytes"] <= usable else "warning: does not fit: "
+        size, rows = f"{plan['setting']} {plan['size']}", plan["rows"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"plan: none yet for {card}, {usable / GIB:.1f} GiB; peak memory and the largest micro-batch: {command}"
+    return f"plan: {fits}peak {held} of {usable / GIB:.1f} ({card}) with {size}; {most}; of {rows}"
+
+
+def _file(base: str, settings: Mapping[str, Any], card: str, ranks: int) -> Path:
+    model = base
+    with suppress(NotFoundError, OSError):
+        model = (Path(resolve_model(base)) / "config.json").read_text()
+    decides = [{name: version(name) for name in _LIBRARIES}, model, settings, card, ranks]
+    key = hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode()).hexdigest()[:32]
+    return cache_folder() / "plans" / f"{key}.json"

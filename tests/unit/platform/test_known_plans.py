@@ -1,0 +1,61 @@
+"""The line before a training: from a plan that was made for it, or how to make one."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from assay.planning.cards import GIB, Card
+from assay.planning.fake_step import ACTIVATIONS, PARAMETERS, StepCost
+from assay.planning.known_plans import keep_plan, plan_line
+from assay.planning.plan import MeasuredStep, MemoryPlan
+
+CARD = Card("this machine", 24 * GIB, {"float32": 1e11}, 1e10, kernels="cpu")
+COST = StepCost({PARAMETERS: GIB, ACTIVATIONS: 2 * GIB})
+PLAN = MemoryPlan(CARD, "--micro-batch-tokens", 2048, MeasuredStep(COST, 2048, 1, 2048, weights=1), 14157, {})
+COMMAND = "assay plan train bt --base tiny ..."
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def line(base: str = "tiny", settings: object = 16, card: str = CARD.name, ranks: int = 1) -> str:
+    return plan_line(base, {"batch_size": settings}, card, CARD.usable, ranks, COMMAND)
+
+
+def test_a_plan_that_was_made_is_told_in_a_line() -> None:
+    keep_plan(PLAN, "tiny", {"batch_size": 16}, 1, "pairs.jsonl")
+    expected = (
+        "plan: peak 3.0 GiB of 24.0 (this machine) with --micro-batch-tokens 2048; up to 14157 fits; of pairs.jsonl"
+    )
+    assert line() == expected
+
+
+def test_of_another_model_setting_card_or_number_of_processes_there_is_none(tmp_path: Path) -> None:
+    keep_plan(PLAN, "tiny", {"batch_size": 16}, 1, "pairs.jsonl")
+    (tmp_path / "config.json").write_text("{}")
+    for other in (line(base=str(tmp_path)), line(settings=8), line(card="h100"), line(ranks=2)):
+        assert other.startswith("plan: none yet for ")
+        assert other.endswith(COMMAND)
+
+
+def test_one_that_does_not_fit_warns() -> None:
+    cost = StepCost({PARAMETERS: 30 * GIB})
+    keep_plan(replace(PLAN, measured=replace(PLAN.measured, cost=cost), largest=0), "tiny", {"batch_size": 16}, 1, "a")
+    assert line().startswith("plan: warning: does not fit: peak 30.0 GiB of 24.0")
+    assert "not even the smallest fits" in line()
+
+
+def test_a_broken_or_unwritable_cache_is_no_error(cache: Path) -> None:
+    keep_plan(PLAN, "tiny", {"batch_size": 16}, 1, "a")
+    (kept,) = (cache / "plans").iterdir()
+    kept.write_text("{")
+    assert "none yet" in line()
+    kept.unlink()
+    kept.parent.rmdir()
+    kept.parent.write_text("a file")
+    keep_plan(PLAN, "tiny", {"batch_size": 16}, 1, "a")
+    assert "none yet" in line()
