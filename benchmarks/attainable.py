@@ -19,10 +19,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+# isort: off
+import assay  # noqa: F401  # before torch, which it tells how to allocate
 import torch
+
+# isort: on
 from torch.utils.flop_counter import FlopCounterMode
 
-import assay  # noqa: F401  # before torch, which it tells how to allocate
 from hh_pairs import hh_pairs
 from measure import LEAST_ROUNDS, QUICK_S, STARTED, Refusal, Report, Spread, arguments
 from scoring import LENGTH, items_of, save_model

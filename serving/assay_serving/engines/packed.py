@@ -59,6 +59,8 @@ class PackedScorer(TokenScorer):
         TOKEN_BUDGET). `layout` changes no score (the parity gate checks it); a model that cannot be packed gets rows
         padded on the right. Raises what `check` raises.
         """
+        from assay.models.attention.prepacked import number_format  # imports torch
+
         self.token_budget = token_budget or TOKEN_BUDGET
         #: Of the last call, for reports: tokens of all conversations in full, positions computed, padding among them.
         self.last_tokens = self.last_computed = self.last_padding = 0
@@ -68,7 +70,7 @@ class PackedScorer(TokenScorer):
             renderer,
             spec,
             name=name,
-            dtype=str(model.dtype).removeprefix("torch."),
+            dtype=number_format(model),
             device=str(model.device),
             attention=attention_of(model),
         )

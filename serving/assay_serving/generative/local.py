@@ -170,10 +170,10 @@ def check_spec(name: str, spec: RewardModelSpec, renderer: Renderer) -> None:
 
 def info_of(name: str, spec: RewardModelSpec, model: Any) -> ModelInfo:
     """The description of a generative model that is loaded here."""
+    from assay.models.attention.prepacked import number_format  # imports torch
+
     attention = str(getattr(model.config, "_attn_implementation", "") or "")
-    return described(
-        name, spec, dtype=str(model.dtype).removeprefix("torch."), device=str(model.device), attention=attention
-    )
+    return described(name, spec, dtype=number_format(model), device=str(model.device), attention=attention)
 
 
 def described(name: str, spec: RewardModelSpec, *, dtype: str, device: str, attention: str = "") -> ModelInfo:

@@ -77,6 +77,29 @@ def test_small_layers_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     assert untouched(build("llama"))
 
 
+def test_a_bfloat16_model_keeps_float32_between_its_products(tiny_reward_model: Path) -> None:
+    """Scores nearer to float32's than those of the model in bfloat16 throughout, and of one format by name."""
+    if not has_fast_bfloat16(torch.device("cpu")):
+        pytest.skip("no bfloat16 products here")
+    items = [ScoreItem((Message("user", f"Name metal {n}."),), "Gold. " * n) for n in range(1, 17)]
+
+    def rewards(dtype: str, *, packed: bool = True) -> torch.Tensor:
+        with pytest.MonkeyPatch.context() as patch:
+            if not packed:
+                patch.setattr("assay.models.attention.prepacked.OPERATIONS", ("_no_such_operation",))
+            scorer = TransformersScorer.load(ModelConfig(str(tiny_reward_model), device="cpu", dtype=dtype))
+            assert scorer.info.dtype == dtype
+            assert scorer.model.dtype == (torch.float32 if packed else getattr(torch, dtype))
+            together = scorer.rewards([scorer.read(item) for item in items])
+            alone = scorer.rewards([scorer.read(items[7])])
+        assert alone[0] == pytest.approx(together[7], abs=1e-5 if dtype == "float32" else 0.02)
+        return torch.tensor(together)
+
+    exact = rewards("float32")
+    gap, wider = ((rewards("bfloat16", packed=packed) - exact).square().mean() for packed in (True, False))
+    assert 0 < gap < 0.5 * wider
+
+
 @pytest.mark.parametrize("low", [None, torch.bfloat16])
 def test_packed_products_follow_the_weights_and_leave_the_model_as_it_was(low: torch.dtype | None) -> None:
     if low is not None and not has_fast_bfloat16(torch.device("cpu")):
