@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -70,25 +69,29 @@ class Attainable:
 
 @dataclass
 class Cell:
-    """Work that is repeated, its number format, and how many times the operations of `forward` are useful."""
+    """Work that is repeated, its number format, and how many times the operations of `forward` are useful. `varies`:
+    from round to round."""
 
     name: str
     number_format: str
     run: Callable[[], object]
     forward: Callable[[], object]
     times: int = 1
+    varies: bool = False
+    flops: float = 0.0
     rates: list[float] = field(default_factory=list)
     limits: list[float] = field(default_factory=list)
     kernel: list[float] = field(default_factory=list)  #: share of the seconds that are the system's (page faults)
 
     def measure(self, attainable: Attainable) -> None:
-        flops = counted(self.forward) * self.times
         before = attainable.measure(self.number_format)
         system, began = resource.getrusage(resource.RUSAGE_SELF).ru_stime, time.process_time()
         self.run()
         seconds = time.process_time() - began
         self.kernel.append((resource.getrusage(resource.RUSAGE_SELF).ru_stime - system) / seconds)
-        self.rates.append(flops / seconds / 1e9)
+        if self.varies or not self.flops:
+            self.flops = counted(self.forward) * self.times
+        self.rates.append(self.flops / seconds / 1e9)
         self.limits.append((before + attainable.measure(self.number_format)) / 2)
 
     def shares(self) -> list[float]:
@@ -179,14 +182,15 @@ def policy_step(base: str, prompts: int, tokens: int, number_format: str, folder
     policy = Policy(base, device=torch.device("cpu"), max_prompt_tokens=512, autocast=autocast)
     items = [PromptItem((Message("user", str(p.prompt[-1].content)),)) for p in generate_prompts(prompts, 0)]
     loop = PolicyLoop(recipe, policy, recipe.source.open(items, seed=0, policy=policy), [], folder)
-    seeds = count()
+    drawn: list[int] = []
     rolled: list[Any] = []
 
     def generate() -> None:
-        rolled[:] = [loop.sampler.rollout(items, 8, seed=next(seeds), version=0)]
+        drawn.append(len(drawn))
+        rolled[:] = [loop.sampler.rollout(items, 8, seed=drawn[-1], version=0)]
 
     def again() -> None:
-        loop.sampler.rollout(items, 8, seed=next(seeds) + 1, version=0)
+        loop.sampler.rollout(items, 8, seed=drawn[-1], version=0)
 
     def update() -> None:
         (batch,) = rolled
@@ -201,8 +205,8 @@ def policy_step(base: str, prompts: int, tokens: int, number_format: str, folder
             for micro_batch in loop.gradients.micro_batches(batch, torch.arange(len(batch))):
                 policy.scores(batch.select(micro_batch.rows), temperature=1.0)
 
-    yield Cell(f"policy generation, {number_format}", number_format, generate, again)
-    yield Cell(f"policy update, {number_format}", number_format, update, forward, times=3)
+    yield Cell(f"policy generation, {number_format}", number_format, generate, again, varies=True)
+    yield Cell(f"policy update, {number_format}", number_format, update, forward, times=3, varies=True)
 
 
 def main() -> None:
@@ -227,7 +231,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     low = "bfloat16" if has_fast_bfloat16(torch.device("cpu")) else "float32"
     save_model(base, folder / "model")
     cells = [*scoring(folder / "model", 4 if small else 8), training(base, 4 if small else 8, low)]
-    cells += policy_step(base, 4 if small else 8, 16 if small else 32, low, folder)
+    cells += policy_step(base, 8, 8 if small else 32, low, folder)
     cells = [cell for cell in cells if options.only in cell.name]
     attainable = Attainable(AutoConfig.from_pretrained(base))
     for cell in cells:
