@@ -92,7 +92,7 @@ class Gradients:
                 if micro_batch.counts:
                     parts.append((micro_batch.rows, objective.row_scores(scores.logp, context).double()))
         if parts:
-            row_scores[torch.cat([own for own, _ in parts])] = torch.cat([values for _, values in parts]).cpu()
+            row_scores[torch.cat([numbers for numbers, _ in parts])] = torch.cat([values for _, values in parts]).cpu()
         row_scores = torch.stack(self.policy.parallel.gather(row_scores)).sum(0)
         leaf = row_scores[rows].requires_grad_()
         loss, reports = objective.batch_loss(leaf, batch.select(rows))

@@ -73,8 +73,8 @@ def batch_term(
             computed += numbers
             outputs.append(part.outputs.float()[: len(numbers)])
     every: dict[int, torch.Tensor] = {}
-    own = torch.cat(outputs).cpu() if outputs else ()
-    for of_one in parallel.gather(dict(zip(computed, own, strict=True))):
+    on_host = torch.cat(outputs).cpu() if outputs else ()
+    for of_one in parallel.gather(dict(zip(computed, on_host, strict=True))):
         every |= of_one
     all_outputs = torch.stack([every[number] for number in range(len(items))]).requires_grad_()
     term = task.batch_term(items, all_outputs)

@@ -101,16 +101,16 @@ def _measured(
     parallel: SingleProcess,
 ) -> tuple[float, Mapping[str, float], dict[int, tuple[float, float]]]:
     """Sum of the losses, sums of the metrics, and both rewards by item number, empty where the task has none."""
-    own, seen = StepSums(), list[int]()
+    step_sums, seen = StepSums(), list[int]()
     for numbers, _, part in forward_passes(trainable, task, items, config, parallel, StepClock()):
         if not numbers:
             continue
         seen += numbers
-        own.add(part.losses.sum(), part.figures, part.each, (0, 0, 0))
-    sides = own.read().each
+        step_sums.add(part.losses.sum(), part.figures, part.each, (0, 0, 0))
+    sides = step_sums.read().each
     rewards = dict(zip(seen, zip(sides["chosen"], sides["rejected"], strict=True), strict=True)) if sides else {}
     total, sums, every = 0.0, Counter[str](), dict[int, tuple[float, float]]()
-    for of_one in parallel.gather((own.loss, own.figures, rewards)):
+    for of_one in parallel.gather((step_sums.loss, step_sums.figures, rewards)):
         total += of_one[0]
         sums.update(of_one[1])
         every |= of_one[2]

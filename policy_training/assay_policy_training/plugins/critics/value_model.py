@@ -74,9 +74,9 @@ class ValueCritic:
         parts = [(rows, batch.select(rows)) for rows in self._pieces(batch, torch.arange(len(batch)))]
         measured = [self.head.value(self._raw(part)) for _, part in parts]
         on_host = torch.split(torch.cat(measured).cpu(), [len(values) for values in measured]) if parts else ()
-        for (rows, part), own in zip(parts, on_host, strict=True):
+        for (rows, part), present_values in zip(parts, on_host, strict=True):
             values = torch.zeros(part.mask.shape)
-            values[part.present] = own
+            values[part.present] = present_values
             computed.append((rows, torch.where(part.mask, values, 0.0)))
         for rows, values in [piece for share in self._parallel.gather(computed) for piece in share]:
             all_values[rows] = values

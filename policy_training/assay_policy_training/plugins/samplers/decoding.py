@@ -246,12 +246,12 @@ class Decoding:
     def _join(self, rows: Tensor, logits: Tensor, seen: Tensor, cache: Any) -> None:
         """Sample a token of each of `rows` from `logits`; those that continue join the batch."""
         chosen, going = self._sample(rows, logits, torch.ones_like(rows, dtype=torch.bool))
-        order, left = self._settled(rows, going, seen, cache)
+        order, remaining = self._settled(rows, going, seen, cache)
         if not order:
             return
-        stay = _kept(cache, order, rows)
+        stay = _keep_rows(cache, order, rows)
         if not len(self._rows):
-            self._due = min(self.unread, left)
+            self._due = min(self.unread, remaining)
         self._append(rows[stay], chosen[stay], seen[stay], cache)
 
     def _append(self, rows: Tensor, last: Tensor, seen: Tensor, cache: Any) -> None:
@@ -292,10 +292,10 @@ class Decoding:
         self._seen = seen
         self._due -= 1
         if self._due <= 0:
-            order, left = self._settled(self._rows, self._going, seen, self._cache)
-            self._due = min(self.unread, left)
+            order, remaining = self._settled(self._rows, self._going, seen, self._cache)
+            self._due = min(self.unread, remaining)
             if len(order) < len(self._rows):
-                stay = _kept(self._cache, order, self._rows)
+                stay = _keep_rows(self._cache, order, self._rows)
                 self._rows, self._last, self._seen = self._rows[stay], self._last[stay], self._seen[stay]
                 self._going = self._going[stay]
 
@@ -342,19 +342,19 @@ class Decoding:
         for column, values in ((self.tokens, chosen), (self.logp, logp), (self.mask, going)):
             column[rows, position] = torch.where(going, values, column[rows, position])
         self._lengths[rows] = before + going
-        return chosen, going & ~(chosen[:, None] == self.ends).any(1) & (self._left(rows) > 0)
+        return chosen, going & ~(chosen[:, None] == self.ends).any(1) & (self._remaining(rows) > 0)
 
-    def _left(self, rows: Tensor) -> Tensor:
+    def _remaining(self, rows: Tensor) -> Tensor:
         """[rows] tokens that they may still have, in this turn."""
-        left = self.limit - self._lengths[rows]
+        remaining = self.limit - self._lengths[rows]
         if self.turn_tokens is not None:
-            left = torch.minimum(left, self._turn_starts[rows] + self.turn_tokens - self._lengths[rows])
-        return left
+            remaining = torch.minimum(remaining, self._turn_starts[rows] + self.turn_tokens - self._lengths[rows])
+        return remaining
 
     def _settled(self, rows: Tensor, going: Tensor, seen: Tensor, cache: Any) -> tuple[list[int], int]:
         """Read which of `rows` are `going`: the indices of those, as `compacted` puts them, and the most tokens that
         one of them may still have. Notes those that have ended. `seen`, `cache`: of these rows."""
-        left, numbers, goes = torch.stack([self._left(rows), rows, going.long()]).tolist()
+        remaining, numbers, goes = torch.stack([self._remaining(rows), rows, going.long()]).tolist()
         goes = [bool(each) for each in goes]
         if self.stops:
             self._stop(numbers, goes, seen)
@@ -369,7 +369,7 @@ class Decoding:
                     (layer.keys[index].index_select(1, columns), layer.values[index].index_select(1, columns))
                     for layer in cache.layers
                 ]
-        return compacted(goes), max((most for most, goes_on in zip(left, goes, strict=True) if goes_on), default=0)
+        return compacted(goes), max((most for most, goes_on in zip(remaining, goes, strict=True) if goes_on), default=0)
 
     def _stop(self, rows: Sequence[int], goes: list[bool], seen: Tensor) -> None:
         """End the rows whose newest tokens complete one of `stops`, after the token that does. What was drawn since is
@@ -453,9 +453,9 @@ class Decoding:
         return self._weights.setdefault(id(model), DecodingWeights(model))
 
 
-def _kept(cache: Any, order: Sequence[int], like: Tensor) -> Tensor:
+def _keep_rows(cache: Any, order: Sequence[int], like: Tensor) -> Tensor:
     """Keep the rows `order` of a cache, each at its place there; returns that order, on the device of `like`."""
-    moved = [place for place, row in enumerate(order) if place != row]
+    moved = [index for index, row in enumerate(order) if index != row]
     stay, to = (to_device(torch.tensor(part, dtype=torch.long), like.device) for part in (order, moved))
     for layer in cache.layers if len(order) < len(like) else ():
         if isinstance(layer, BufferedLayer):
