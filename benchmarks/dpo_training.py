@@ -1,9 +1,9 @@
 """Direct preference optimisation: `assay train dpo` beside TRL's DPOTrainer, on the same real HH pairs, interleaved.
 
-Both fine-tune the whole model in float32 with fused AdamW at the same batch size, length and rate, get the same token
-ids, and measure the reference's log-probabilities once before training, which is part of the time. Each training is a
-process of its own; loading and encoding are not counted. Ratios are of pairs a second and of CPU seconds a pair, TRL's
-to ours: above 1 Assay is faster.
+Both fine-tune the whole model (float32 weights; bfloat16 products where the processor has them) with fused AdamW at the
+same batch size, length and rate, get the same token ids, and measure the reference's log-probabilities once before
+training, which is part of the time. Each training is a process of its own; loading and encoding are not counted. Ratios
+are of pairs a second, ours to TRL's, and of peak memory, TRL's to ours.
 
 TRL is in the extra `bench`, or in another environment: --trl-python PATH. It runs a pair a forward pass;
 --tune measures its other settings. padding_free is not available in TRL 1.16. --parity trains both in the same order,
@@ -46,9 +46,10 @@ def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--trl-python", default=os.environ.get("ASSAY_TRL_PYTHON", sys.executable))
     parser.add_argument("--model", default="smollm2", help="base model: smollm2, tiny, a folder or a hub id")
-    parser.add_argument("--pairs", type=int, default=None, help="pairs of one training (default: 32; quick: 2)")
+    parser.add_argument("--pairs", type=int, default=None, help="pairs of one training (default: 32; quick: 6)")
     parser.add_argument("--rounds", type=int, default=None, help="rounds (default: 3)")
-    parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--batch-size", type=int, default=None, help="pairs of one step (default: 8; quick: 3)")
+    parser.add_argument("--precision", choices=["auto", "float32", "bfloat16"], default="auto", help="of products")
     # Where others use the cores too, waiting threads spin: with 2, 3.5 times the CPU seconds were seen.
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--tune", action="store_true", help="measure TRL's settings instead, once each")
@@ -60,13 +61,14 @@ def main() -> None:
 
 
 def run(options: argparse.Namespace, scratch: Path) -> None:
-    from measure import ChildResult, Report, Spread, interleaved, ratio, run_child, versions
+    from measure import ChildResult, Cost, Report, compare, ratio, run_child, versions
 
-    number, rounds = (2, 3) if options.quick else (32, 3)
+    number, batch = (6, 3) if options.quick else (32, 8)
+    options.batch_size = options.batch_size or batch
     settings = training_settings(options, options.pairs or number, scratch)
     results: dict[str, list[ChildResult]] = {"assay": [], "TRL": []}
 
-    def contender(name: str, peer: dict[str, Any] | None = None) -> float:
+    def contender(name: str, peer: dict[str, Any] | None = None) -> Cost:
         path = scratch / "settings.json"
         path.write_text(json.dumps({**settings, "peer": peer or TUNED}), encoding="utf-8")
         python = sys.executable if name == "assay" else options.trl_python
@@ -76,7 +78,7 @@ def run(options: argparse.Namespace, scratch: Path) -> None:
         row = child.last_object()
         parts = ", ".join(f"{part} {row[part]:.1f}" for part in ("seconds", "reference_s", "cpu_s"))
         print(f"{name}: {parts}, {child.peak_mb:.0f} MB {peer or ''}", flush=True)
-        return len(settings["pairs"]) / float(row["seconds"])
+        return Cost(row["seconds"], row["cpu_s"], len(settings["pairs"]))
 
     if options.parity:
         ours, theirs = both(settings)
@@ -85,22 +87,22 @@ def run(options: argparse.Namespace, scratch: Path) -> None:
             print(f"{name}: {len(differences)} steps, {max(differences):.2g} apart at most, last {ours[name][-3:]}")
         return
     if options.tune:
-        print(f"best: {max(TO_TUNE, key=lambda peer: contender('TRL', peer))}")
+        print(f"best: {min(TO_TUNE, key=lambda peer: contender('TRL', peer).cpu_s)}")
         return
-    timings = interleaved(
-        {"assay": lambda: contender("assay"), "TRL": lambda: contender("TRL")}, options.rounds or rounds
-    )
+    contenders = {"assay": lambda: contender("assay"), "TRL": lambda: contender("TRL")}
+    rounds = compare(contenders, options, rounds=options.rounds or 3)
     rows = {name: [child.last_object() for child in children] for name, children in results.items()}
     report = Report("dpo_training", measures=MEASURES)
-    report.ratios["assay / TRL DPOTrainer"] = ratio(timings["assay"], timings["TRL"])
-    cpu = {name: [1 / row["cpu_s"] for row in of_one] for name, of_one in rows.items()}
-    report.ratios["assay / TRL DPOTrainer, CPU seconds"] = ratio(cpu["assay"], cpu["TRL"])
+    report.ratios["assay / TRL DPOTrainer"] = rounds.ratio("assay", "TRL")
+    peaks = {name: [child.peak_mb for child in children] for name, children in results.items()}
+    report.ratios["peak memory, TRL / assay"] = ratio(peaks["TRL"], peaks["assay"])
     tokens = sum(len(side) for pair in settings["pairs"] for side in pair[:2])
     report.figures = {
         "pairs": len(settings["pairs"]),
         "batch_size": settings["batch_size"],
         "tokens": tokens,
-        "pairs_per_s": {name: str(Spread.of(rates)) for name, rates in timings.items()},
+        "precision": settings["precision"],
+        "pairs_per_s": {name: str(rounds.per_second(name)) for name in contenders},
         "cpu_s": {name: [round(row["cpu_s"], 1) for row in of_one] for name, of_one in rows.items()},
         "reference_s": {name: [round(row["reference_s"], 1) for row in of_one] for name, of_one in rows.items()},
         "positions_computed": {name: of_one[0]["computed"] for name, of_one in rows.items()},
@@ -118,6 +120,7 @@ def run(options: argparse.Namespace, scratch: Path) -> None:
 def training_settings(options: argparse.Namespace, number: int, scratch: Path) -> dict[str, Any]:
     """What both train on and how, JSON-ready; `pairs`: token ids of chosen and rejected, where each response starts."""
     from assay.models.chat.renderer import Renderer
+    from assay.models.devices import pick_device, pick_dtype
     from assay.models.loading import load_tokenizer, resolve_model
     from assay_rm_training.data.pair_dataset import encode_pairs
     from hh_pairs import hh_pairs
@@ -134,6 +137,7 @@ def training_settings(options: argparse.Namespace, number: int, scratch: Path) -
         "batch_size": options.batch_size,
         "max_length": 1024,
         "lr": options.lr,
+        "precision": str(pick_dtype(pick_device("cpu"), options.precision)).removeprefix("torch."),
         "betas": (0.9, 0.98),
         "eps": 1e-12,
         "beta": 0.1,
@@ -177,7 +181,7 @@ def train_ours(settings: dict[str, Any]) -> dict[str, Any]:
         schedule="constant",
         warmup_ratio=0.0,
         max_length=settings["max_length"],
-        dtype="float32",
+        dtype=settings["precision"],
         device="cpu",
         save_every=0,
     )
@@ -236,7 +240,7 @@ def train_trl(settings: dict[str, Any]) -> dict[str, Any]:
         lr_scheduler_type="constant",
         warmup_steps=0,
         optim="adamw_torch_fused",
-        bf16=False,
+        bf16=settings["precision"] == "bfloat16",
         gradient_checkpointing=False,
         train_sampling_strategy=peer["sampling"],
         remove_unused_columns=False,  # else the lengths that are grouped by are dropped

@@ -2,7 +2,8 @@
 
 Both fine-tune the whole model with fused AdamW at the same batch size, epochs, length and precision (float32 weights;
 bfloat16 products where the processor has them), and get the same token ids. Each training is a process of its own;
-its rate is that of the loop, without loading and encoding. Ratios are of pairs a second, ours to the peer's.
+its costs are those of the loop, without loading and encoding. Ratios are of pairs a second, ours to the peer's, and of
+peak memory, the peer's to ours. With --quick there are two steps of 4 pairs, the second with the optimiser's state.
 
 TRL needs an environment of its own (pip install trl==1.16.0): --trl-python PATH or $ASSAY_TRL_PYTHON. It runs in the
 best of its own settings that were found (--tune tries them again): which rows a forward pass, lengths grouped or not.
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from hh_pairs import hh_pairs
-from measure import ChildResult, Report, Spread, arguments, interleaved, ratio, run_child, versions
+from measure import ChildResult, Cost, Report, Spread, arguments, compare, ratio, run_child, versions
 
 MEASURES = (
     "rm_training/assay_rm_training/training",
@@ -40,10 +41,11 @@ def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--trl-python", default=os.environ.get("ASSAY_TRL_PYTHON"), help="Python that has TRL")
     parser.add_argument("--model", default="smollm2", help="base model: smollm2, tiny, a folder or a hub id")
-    parser.add_argument("--pairs", type=int, default=None, help="pairs of one training (default: 64; quick: 16)")
+    parser.add_argument("--pairs", type=int, default=None, help="pairs of one training (default: 64; quick: 8)")
     parser.add_argument("--rounds", type=int, default=None, help="rounds (default: 3)")
-    parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--batch-size", type=int, default=None, help="pairs of one step (default: 16; quick: 4)")
+    # Where others use the cores too, waiting threads spin and CPU seconds say nothing.
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--precision", choices=["auto", "float32", "bfloat16"], default="auto")
     parser.add_argument("--peak-tflops", type=float, default=None, help="of the card, where its name is not known here")
     parser.add_argument("--tune", action="store_true", help="measure TRL's settings instead, once each")
@@ -59,11 +61,12 @@ def main() -> None:
 
 
 def run(options: argparse.Namespace, scratch: Path) -> None:
-    number, rounds = (16, 3) if options.quick else (64, 3)
+    number, batch = (8, 4) if options.quick else (64, 16)
+    options.batch_size = options.batch_size or batch
     run_settings = settings(options, options.pairs or number, scratch)
     results: dict[str, list[ChildResult]] = {"assay": [], "TRL": []}
 
-    def contender(name: str, peer: dict[str, Any] | None = None) -> float:
+    def contender(name: str, peer: dict[str, Any] | None = None) -> Cost:
         path = scratch / "settings.json"
         path.write_text(json.dumps({**run_settings, "peer": peer or TUNED}), encoding="utf-8")
         python = [sys.executable, HERE / "rm_training.py", "--ours"]
@@ -72,19 +75,21 @@ def run(options: argparse.Namespace, scratch: Path) -> None:
         child = run_child([*command, path], timeout=3600, environment=threads)
         results[name].append(child)
         row = child.last_object()
-        rate: float = row["pairs"] / row["seconds"]
-        print(f"{name}: {rate:.3g} pairs/s, {row['cpu_s']:.0f} CPU s, {child.peak_mb:.0f} MB {peer or ''}", flush=True)
-        return rate
+        cost = Cost(row["seconds"], row["cpu_s"], row["pairs"])
+        print(f"{name}: {cost.wall_s:.1f} s, {cost.cpu_s:.1f} CPU s, {child.peak_mb:.0f} MB {peer or ''}", flush=True)
+        return cost
 
     if options.tune:
-        best = max(TO_TUNE, key=lambda peer: contender("TRL", peer))
+        best = min(TO_TUNE, key=lambda peer: contender("TRL", peer).cpu_s)
         print(f"best: {best}")
         return
-    timings = interleaved(
-        {"assay": lambda: contender("assay"), "TRL": lambda: contender("TRL")}, options.rounds or rounds
-    )
+    contenders = {"assay": lambda: contender("assay"), "TRL": lambda: contender("TRL")}
+    rounds = compare(contenders, options, rounds=options.rounds or 3)
     report = Report("rm_training", measures=MEASURES)
-    report.ratios["assay / TRL RewardTrainer"] = ratio(timings["assay"], timings["TRL"])
+    report.ratios["assay / TRL RewardTrainer"] = rounds.ratio("assay", "TRL")
+    peaks = {name: [child.peak_mb for child in runs] for name, runs in results.items()}
+    report.ratios["peak memory, TRL / assay"] = ratio(peaks["TRL"], peaks["assay"])
+    report.limits["peak memory, TRL / assay"] = 1.0
     report.figures = figures(options, run_settings, results)
     for name, value in report.figures.items():
         print(f"{name}: {value}")
@@ -218,14 +223,16 @@ def train_ours(path: Path) -> None:
     data = EncodedDataset(items, {}, 0, digest="benchmark")
     folder = path.parent / "ours"
     folder.mkdir(exist_ok=True)
+    began = time.process_time()
     summary = train(trainable, method.task(trainable, config), data, config, folder)
+    cpu_s = time.process_time() - began
     losses = [row["loss"] for row in read_metrics(folder) if row["kind"] == "train"]
     weights = sum(p.numel() for name, p in trainable.model.named_parameters() if "embed" not in name)
     print(
         json.dumps(
             {
                 "seconds": summary.seconds,
-                "cpu_s": time.process_time(),
+                "cpu_s": cpu_s,
                 "pairs": summary.items,
                 "computed": summary.computed_tokens,
                 "padding": round(summary.padded_share * summary.computed_tokens),

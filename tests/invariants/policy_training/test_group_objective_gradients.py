@@ -150,7 +150,7 @@ def test_micro_batches_do_not_change_the_gradient(policy: Policy, rollouts: Roll
     assert float(whole.abs().max()) > 1e-4
 
 
-def test_group_of_32_in_micro_batches_of_three(policy: Policy) -> None:
+def test_group_of_32_in_micro_batches(policy: Policy) -> None:
     """BroRL: however large a group, its gradient is that of the undivided one."""
     recipe = load_recipe("brorl")
     batch = TransformersSampler(policy, SAMPLING).rollout(ITEMS[:1], 32, seed=5, version=0)
@@ -158,15 +158,25 @@ def test_group_of_32_in_micro_batches_of_three(policy: Policy) -> None:
     adv, _ = recipe.estimator(batch.with_(reward=reward))
     batch = batch.with_(reward=reward, adv=adv)
     found = []
-    for rows in (3, 32):
+    limits: tuple[dict[str, int], ...] = (
+        {"rows": 3},
+        {"rows": 5, "tokens": 200},
+        {"tokens": 1},
+        {"tokens": 150},
+        {"rows": 32},
+    )
+    for limit in limits:
         policy.model.zero_grad()
-        divided = replace(recipe, optimisation=replace(recipe.optimisation, micro_batch_rows=rows))
+        changes: dict[str, Any] = {f"micro_batch_{name}": value for name, value in limit.items()}
+        divided = replace(recipe, optimisation=replace(recipe.optimisation, **changes))
         Gradients(divided, policy).accumulate(batch, torch.arange(32), SAMPLING, TokenMeans(), first=True)
         grads = [p.grad.flatten() for p in policy.trainable().values() if p.grad is not None]
         found.append(torch.cat(grads).clone())
     policy.model.zero_grad()
-    torch.testing.assert_close(found[0], found[1], atol=1e-4 * float(found[1].abs().max()), rtol=1e-3)
-    assert float(found[1].abs().max()) > 1e-4
+    whole = found.pop()
+    for gradient_of_parts in found:
+        torch.testing.assert_close(gradient_of_parts, whole, atol=1e-4 * float(whole.abs().max()), rtol=1e-3)
+    assert float(whole.abs().max()) > 1e-4
     assert count(batch.loss_mask).rows == 32
 
 
