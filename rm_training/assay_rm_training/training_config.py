@@ -43,7 +43,7 @@ class TrainingConfig:
     """Everything except method and data that determines the trained weights.
 
     `lr`: None takes the method's default, else DEFAULT_LR or, with LoRA, DEFAULT_LORA_LR. `micro_batch_tokens`: all
-    sides of the items included; it changes time and memory, not the gradient (0: 2048 on a CPU, else 16384). `dtype`:
+    sides of the items included; it changes time and memory, not the gradient (0: 1024 on a CPU, else 16384). `dtype`:
     auto is bfloat16 where it is fast; weights and optimiser are always float32. `share_prefix`: compute the common
     prefix of an item's sequences once, where the model allows. `head_init`: see `trainable_model.py`. `batch_start`
     grows over the first `batch_ramp_ratio` of the run's items. `eps` is far below the usual 1e-8: under a head that

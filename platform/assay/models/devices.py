@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 #: Positions of one forward pass in training where none are given, on a processor and elsewhere.
-PROCESSOR_PASS, CARD_PASS = 2048, 16384
+PROCESSOR_PASS, CARD_PASS = 1024, 16384
 FORMATS = ("auto", "float32", "bfloat16", "float16")
 #: The first torch whose variable-length attention has what packed rows need on a GPU.
 FAST_ATTENTION = "2.11"

@@ -94,7 +94,7 @@ def test_passes_keep_to_both_limits_and_a_longer_row_goes_alone(
 
 def test_the_device_limits_passes_where_the_settings_do_not() -> None:
     here = torch.device("cpu")
-    assert PassLimits.of(Optimisation(), here) == (2048, 0)
+    assert PassLimits.of(Optimisation(), here) == (1024, 0)
     assert PassLimits.of(Optimisation(), torch.device("cuda")) == (16384, 0)
     assert PassLimits.of(Optimisation(micro_batch_rows=4), here) == (0, 4)
     assert PassLimits.of(Optimisation(micro_batch_rows=4, micro_batch_tokens=9), here) == (9, 4)
