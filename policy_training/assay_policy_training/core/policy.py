@@ -83,9 +83,11 @@ class Policy:
         teacher: str | None = None,
         chat: ChatOptions | None = None,
         media: Path | None = None,
+        moment_bytes: int = 8,
     ) -> None:
         self.name = name
         self.device = device
+        self.moment_bytes = moment_bytes  #: of its optimiser's state on the device, for one trained number
         self.autocast = autocast
         self.renderer = policy_renderer(name, max_prompt_tokens, chat, media)
         self.tokenizer: PreTrainedTokenizerBase = self.renderer.tokenizer

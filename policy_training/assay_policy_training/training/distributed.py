@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from assay.errors import BadInputError
+from assay.models.memory_options import MOMENT_BYTES
 from assay.models.parallelism.distributed import Parallel, local_device
 from assay.models.parallelism.process_group import worker_group
 from assay.models.parallelism.strategy import SingleProcess, parallel_strategy
@@ -57,6 +58,7 @@ class WorkerConfig:
             teacher=self.teacher,
             chat=recipe.chat,
             media=self.media,
+            moment_bytes=MOMENT_BYTES[recipe.optimisation.optimizer],
         )
 
     def begin(

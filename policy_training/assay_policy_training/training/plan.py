@@ -1,7 +1,7 @@
 """The plan of a policy's training: what its step does with rollouts, and the end of the longest ones, on fake tensors.
 
-Covers: policy, reference, critic and optimisers as a run loads them, `PolicyLoop.learn`, what transformers' sampler
-holds. Leaves out: rewards, environments, samplers of other engines; cards and the plan's text (`assay.planning`).
+Covers: policy, reference, critic and optimisers as a run loads them, `PolicyLoop.learn`, what transformers' sampler or
+vLLM holds. Leaves out: rewards, environments, other samplers; cards and the plan's text (`assay.planning`).
 """
 
 import os
@@ -31,7 +31,10 @@ from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.samplers.assembly import assemble, generation_ids, pad_left
 from assay_policy_training.plugins.samplers.decoding_weights import cast_bytes
 from assay_policy_training.plugins.samplers.key_value_cache import rows_that_fit
-from assay_policy_training.plugins.samplers.transformers import TransformersSampler
+from assay_policy_training.plugins.samplers.transformers import Transformers, TransformersSampler
+from assay_policy_training.plugins.samplers.vllm.in_process import Vllm
+from assay_policy_training.plugins.samplers.vllm.memory import engine_memory
+from assay_policy_training.plugins.samplers.vllm.server import VllmServerSampler
 from assay_policy_training.recipe.loading import recipe_to_dict
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.training.distributed import WorkerConfig
@@ -83,6 +86,8 @@ class PlannedPolicy:
             on="local",
             calls=self.plan.calls,
         )
+        engine = isinstance(recipe.sampler, Vllm | VllmServerSampler)  # which is not started
+        recipe = replace(recipe, sampler=Transformers()) if engine else recipe
         with planned(self.card.kernels), fake_ranks(self.ranks) as parallel:
             policy = config.load(torch.device("cpu"))
             policy.divide(parallel)
@@ -138,6 +143,8 @@ class PlannedPolicy:
         policy, sampling = loop.policy, self.recipe.sampling
         rows = -(-sampling.prompts_per_step * sampling.group_size // self.ranks)
         fixed = held(loaded, optimisers)
+        if isinstance(self.recipe.sampler, Vllm | VllmServerSampler):
+            return self._engine(policy, fixed, rows)
         most = min(rows, sampling.rows_at_once)
         casts = cast_bytes(policy.model) if policy.autocast else 0
         if self.card.kernels == "cuda":  # as the sampler does
@@ -159,6 +166,19 @@ class PlannedPolicy:
         read = weights - casts + (cost.bytes - fixed - casts) / 2
         part = OtherPart("sampling", cost.bytes, fixed, "sampling.rows_at_once", at_once)
         return [part], -(-rows // at_once) * sampling.max_new_tokens * read
+
+    def _engine(self, policy: Policy, fixed: int, rows: int) -> tuple[Sequence[OtherPart], float]:
+        """What vLLM takes beside a training that holds `fixed`, awake, for `rows` at once or as many as there is room
+        for, and what it reads: weights once a token, and half of the longest keys and values."""
+        new = self.recipe.sampling.max_new_tokens
+        tokens, dtype = new + self.request.prompt_tokens + 32, "bfloat16" if policy.autocast else "float32"
+        memory = engine_memory(policy, tokens, dtype)
+        most = (self.card.usable - fixed - memory.needed(0)) // memory.row
+        at_once = max(1, min(rows, most))
+        part = OtherPart(
+            "sampling by vLLM", fixed + memory.needed(at_once), fixed + memory.needed(0), "rows at once", at_once
+        )
+        return [part], -(-rows // at_once) * new * (memory.weights + at_once * memory.row / 2)
 
     def changes(self) -> Iterable[list[tuple[str, "PlannedPolicy"]]]:
         recipe, words = self.recipe, ""

@@ -15,6 +15,7 @@ from assay.errors import AssayError, BadInputError
 from assay.models.chat.renderer import Renderer
 from assay.models.memory_options import INSTALL
 from assay.planning.cards import CARDS, Card, this_processor
+from assay.planning.engine_memory import WORK
 from assay.planning.fake_step import StepCost, fill, measured
 from assay.planning.request import PlanRequest
 from assay_rm_training.methods.method import PreparesData, method_of
@@ -159,6 +160,11 @@ def test_a_policy_is_planned_with_its_reference_critic_and_sampler(recipe: str) 
         assert alone["peak"]["parameters"] < 0.6 * plan["peak"]["parameters"]
     (sampling,) = plan["other_parts"]
     assert sampling["setting"] == "sampling.rows_at_once"
+    if recipe == "grpo":  # an engine is planned and not started: its copy of the weights, and all rows at once
+        by_engine = json.loads(run(*words, "--max-new-tokens", "40", "--set", "sampler.kind=vllm"))["other_parts"][0]
+        assert (by_engine["name"], by_engine["size"]) == ("sampling by vLLM", 8)
+        assert by_engine["bytes"] - by_engine["fixed"] == 8 * (40 + 20 + 32) * _KEYS_AND_VALUES
+        assert by_engine["fixed"] > WORK + 2 * weights
     longer = json.loads(run(*words, "--max-new-tokens", "400"))
     assert longer["other_parts"][0]["bytes"] - sampling["bytes"] > 8 * 360 * _KEYS_AND_VALUES
 

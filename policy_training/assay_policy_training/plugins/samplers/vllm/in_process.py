@@ -33,6 +33,7 @@ from assay_policy_training.plugins.samplers.vllm.policy_engine import (
     engine_dtype,
     needed_length,
     require_complete,
+    sends_adapter,
 )
 from assay_policy_training.plugins.samplers.vllm.worker import ADAPTER
 from assay_serving.vllm.in_process import CHILDREN, InstalledVllm, checked_options, first_line, take_process
@@ -136,7 +137,7 @@ class Vllm(RecipeSettings, section="sampler"):
         os.environ[CHILDREN] = "0"  # weights are handed over as they lie in memory
         vllm = InstalledVllm(", or a server: docs/policy-training/samplers.md")
         require_supported(vllm.version, "in this environment")
-        adapters, sleeps = self.adapters and policy.lora is not None, self.sleep and vllm.device == "cuda"
+        adapters, sleeps = sends_adapter(policy, self.adapters), self.sleep and vllm.device == "cuda"
         arguments: dict[str, Any] = {
             "generation_config": "vllm",
             "logprobs_mode": LOGPROBS_MODE,

@@ -11,8 +11,6 @@ from assay.planning.engine_memory import EngineMemory, engine_share
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.sampling import Sampling
 
-MOMENTS = 8  #: bytes of AdamW's state for one trained number
-
 
 def engine_memory(policy: Policy, tokens: int, dtype: str) -> EngineMemory:
     """Of rows of so many tokens, prompt and answer."""
@@ -38,7 +36,7 @@ def memory_share(policy: Policy, sampling: Sampling, tokens: int, dtype: str, *,
     free, total = torch.cuda.mem_get_info(policy.device)
     free += torch.cuda.memory_reserved(policy.device) - torch.cuda.memory_allocated(policy.device)
     trained = [getattr(p, "_local_tensor", p) for p in policy.trainable().values()]
-    reserved = MOMENTS * sum(p.numel() for p in trained)
+    reserved = policy.moment_bytes * sum(p.numel() for p in trained)
     if not sleeps:
         reserved += sum(p.nbytes for p in trained) + (free - reserved) // 2
     rows = -(-sampling.prompts_per_step * sampling.group_size // policy.parallel.world)

@@ -65,7 +65,7 @@ class VllmSampler:
         tolerance: float | None = None,
     ) -> None:
         self.policy, self.sampling, self.engine = policy, sampling, engine
-        self.dtype, self.adapters = dtype, adapters and policy.lora is not None
+        self.dtype, self.adapters = dtype, sends_adapter(policy, adapters)
         self.tolerance = TOLERANCES[dtype] if tolerance is None else tolerance
         self.difference: float | None = None  #: largest of the last check, nats
 
@@ -179,6 +179,11 @@ class VllmSampler:
             logp[number, :length] = torch.tensor(row.logps)
             mask[number, :length] = True
         return assemble(self.policy, items, group_size, (tokens, mask, logp), version=version, stops=stops)
+
+
+def sends_adapter(policy: Policy, chosen: bool) -> bool:
+    """Whether an engine with the base as it is stored and the policy's adapter is the policy: not with a 4-bit base."""
+    return chosen and policy.lora is not None and policy.lora.base_weights != "4bit"
 
 
 def require_complete(where: str, reports: Iterable[Mapping[str, Any]]) -> None:

@@ -41,6 +41,7 @@ from assay_policy_training.plugins.samplers.vllm.policy_engine import (
     engine_dtype,
     needed_length,
     require_complete,
+    sends_adapter,
 )
 from assay_serving.vllm.connection import Connection, RemoteSettings
 from assay_serving.vllm.rows import Fault
@@ -288,7 +289,7 @@ class VllmServerSampler(RecipeSettings, section="sampler"):
     def _launched(self, policy: Policy, sampling: Sampling, dtype: str) -> VllmSampler:
         longest = self.max_model_len or needed_length(policy, sampling)
         on_gpu = policy.device.type == "cuda"
-        sleeps, adapters = self.sleep and on_gpu, self.adapters and policy.lora is not None
+        sleeps, adapters = self.sleep and on_gpu, sends_adapter(policy, self.adapters)
         share = None
         if on_gpu and "--gpu-memory-utilization" not in self.arguments:
             share = memory_share(policy, sampling, longest, dtype, sleeps=sleeps)
