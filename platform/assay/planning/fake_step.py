@@ -55,6 +55,11 @@ class StepCost:
     def bytes(self) -> int:
         return sum(self.peak.values())
 
+    @property
+    def float32_share(self) -> float:
+        """Of the floating-point operations: under autocast those of heads alone."""
+        return self.flops.get("float32", 0.0) / max(sum(self.flops.values()), 1.0)
+
 
 class _Readable(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Lets code read fake tensors, as 0, and index them by real masks."""

@@ -107,6 +107,7 @@ class MemoryPlan:
             "host_bytes": self.measured.cost.host,
             "other_parts": [{**asdict(part), "largest": part.largest(usable)} for part in self.measured.other_parts],
             "tokens_per_s": round(self.tokens_per_s, 1),
+            "float32_share": round(self.measured.cost.float32_share, 4),
             "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
             "alternatives": {change: plan.to_dict() for change, plan in self.alternatives},
         }
@@ -130,6 +131,8 @@ class MemoryPlan:
         lines = [self.line, f"update, GiB at its peak: {peak}"]
         parts = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in self.seconds.items() if seconds)
         lines.append(f"at most {self.tokens_per_s:.3g} tokens/s ({self.measured.batch} a step: {parts})")
+        if (share := self.measured.cost.float32_share) >= 0.005:
+            lines.append(f"products: {share:.0%} of the operations are float32")
         lines.append(f"assumed: {self.card.assumptions}")
         if self.alternatives:
             lines.append("with changes:")

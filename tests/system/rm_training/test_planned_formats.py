@@ -16,17 +16,13 @@ from assay_rm_training.training_config import LoraConfig, TrainingConfig
 CARD, REQUEST = CARDS["h100"], PlanRequest(prompt_tokens=20, response_tokens=20)
 
 
-def share_of_float32(flops: dict[str, float]) -> float:
-    return flops.get("float32", 0.0) / sum(flops.values())
-
-
 @pytest.mark.parametrize(
     ("name", "lora"), [("bt", None), ("bt", LoraConfig(4)), ("dpo", None)], ids=["bt", "lora", "dpo"]
 )
 def test_of_a_reward_models_step(name: str, lora: LoraConfig | None) -> None:
     config = TrainingConfig(base="tiny", dtype="bfloat16", batch_size=4, micro_batch_tokens=200, lora=lora)
     training = PlannedRewardModel(method_of({"name": name}), config, CARD, REQUEST, None)
-    assert share_of_float32(training.measure(200).cost.flops) < 1e-4
+    assert training.measure(200).cost.float32_share < 1e-4
 
 
 @pytest.mark.parametrize("name", ["grpo", "ppo"])
@@ -35,4 +31,4 @@ def test_of_a_policys_step(name: str) -> None:
     recipe = replace(recipe, optimisation=replace(recipe.optimisation, autocast=True))
     plan = Plan(recipe=recipe, policy="tiny", prompts=("none",), rewards=(), name="planned")
     planned = PlannedPolicy(plan, "tiny", CARD, REQUEST)
-    assert share_of_float32(planned.measure(2).cost.flops) < 1e-3
+    assert planned.measure(2).cost.float32_share < 1e-3
