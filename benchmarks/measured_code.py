@@ -54,6 +54,12 @@ def changed(paths: Sequence[str], before: CodeState, root: Path = ROOT) -> list[
     ]
 
 
+def scripts() -> dict[str, Path]:
+    """Each file of the benchmarks by the name of its results: `gpu/grpo_steps.py` is `gpu_grpo_steps`."""
+    paths = BENCHMARKS.rglob("*.py")
+    return {"_".join(path.relative_to(BENCHMARKS).with_suffix("").parts): path for path in paths}
+
+
 def declared(script: Path) -> tuple[str, ...] | None:
     """The script's `MEASURES`; None where it has none."""
     for node in ast.parse(script.read_text()).body:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from measure import BASELINES
-from measured_code import BENCHMARKS, CodeState, changed, declared
+from measured_code import CodeState, changed, declared, scripts
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Baseline:
 
     def stale(self) -> list[str]:
         """Why it is older than the code; empty if it is not."""
-        return changed(declared(BENCHMARKS / f"{self.script}.py") or (), self.code)
+        return changed(declared(scripts()[self.script]) or (), self.code)
 
 
 def stored_baselines() -> list[Baseline]:
