@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from assay.models import config_only
 from assay.models.four_bit import FourBitLinear, dequantize, quantize
 from assay.models.memory_options import BaseWeights
+from assay.models.unread_weights import set_format, source_of
 
 
 class Bfloat16Linear(nn.Linear):
@@ -63,7 +64,7 @@ def linear_layers(model: Any, *, trained: bool) -> list[nn.Linear]:
 
 def halve(layer: nn.Linear) -> None:
     """Round its weight to bfloat16, in place."""
-    layer.weight.data = layer.weight.data.to(torch.bfloat16)
+    set_format(layer.weight, torch.bfloat16)
     layer.__class__ = Bfloat16Linear
 
 
@@ -90,4 +91,6 @@ def loading_device(weights: BaseWeights, device: torch.device) -> torch.device:
 def _is_exact(model: Any, weight: Tensor) -> bool:
     if config_only.active() is not None:  # without values: as the configuration says that they are stored
         return getattr(model, "stored_dtype", None) == torch.bfloat16
+    if (source := source_of(weight)) is not None:
+        return source.number_format == "BF16"
     return torch.equal(weight.to(torch.bfloat16).to(weight.dtype), weight)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.errors import BackendError, BadInputError, NotFoundError
-from assay.models import config_only, embedded, tiny, tiny_vision, vision
+from assay.models import config_only, embedded, tiny, tiny_vision, unread_weights, vision
 from assay.models.hub import cached_alone
 from assay.models.quiet import quiet_transformers
 from assay.models.safe_files import check_weights, own_code_error
@@ -185,6 +185,11 @@ def _with_weights(
     without any weights; `new`: those that the checkpoint would lack."""
     if (planned := config_only.active()) is not None:
         return planned.build(kind, config, dtype, **options), {"missing_keys": [*new], "unexpected_keys": []}
+    if unread_weights.reads_later() and Path(source := resolve_model(name)).is_dir():
+        check_weights(Path(source))
+        with quiet_transformers():
+            if (built := unread_weights.build(kind, source, config, dtype, **options)) is not None:
+                return built
     load, settings = kind.from_pretrained, {"dtype": dtype, "use_safetensors": True, **options}
     return _load(load, resolve_model(name), name, **settings, output_loading_info=True)  # type: ignore[no-any-return]
 
@@ -248,16 +253,18 @@ def check_vocabulary(name: str, tokenizer: Any, model: Any) -> None:
 
 
 def fit(model: Any, tokenizer: PreTrainedTokenizerBase, device: torch.device) -> PreTrainedModel:
-    """Agree with the tokenizer on the pad token and the vocabulary; attention with the cap it has; move; eval mode."""
+    """Agree with the tokenizer on the pad token and the vocabulary; attention with the cap it has; move, but for weights
+    that are read later; eval mode."""
     if is_soft_capped(model.config):
         model.set_attn_implementation("eager")  # fused kernels leave the cap out
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+        unread_weights.read_weights(*filter(None, (model.get_input_embeddings(), model.get_output_embeddings())))
         model.resize_token_embeddings(len(tokenizer))
     model.config.get_text_config().pad_token_id = tokenizer.pad_token_id
     if getattr(model, "generation_config", None) is not None:
         model.generation_config.pad_token_id = tokenizer.pad_token_id
     model.eval()
-    return model if model.device == device else model.to(device)  # type: ignore[no-any-return]
+    return model if model.device == device or unread_weights.reads_later() else model.to(device)  # type: ignore[no-any-return]
 
 
 def _require_all(name: str, missing: Iterable[str]) -> None:

@@ -31,6 +31,7 @@ from assay.models.parallelism.strategy import SingleProcess
 from assay.models.published_weights import write_model
 from assay.models.quiet import quiet_transformers
 from assay.models.spec import weights_digest
+from assay.models.unread_weights import reading_later, reads_later
 from assay.models.vision import image_token_of
 from assay.store.media import MediaFolder
 from assay.system.atomic_files import sync_folder
@@ -94,7 +95,9 @@ class Policy:
         self.lora = lora if lora is not None and lora.rank > 0 else None
         loads_on = device if self.lora is None else loading_device(self.lora.base_weights, device)
         base = load_causal_lm(name, self.tokenizer, dtype=dtype, device=loads_on)
-        check_head(base, loads_on)
+        self._checked = not reads_later()
+        if self._checked:
+            check_head(base, loads_on)
         self.model: Any = with_adapter(base, self.lora, device, autocast=autocast) if self.lora else base
         self.has_reference = with_reference
         self._reference: PreTrainedModel | None = None
@@ -111,7 +114,8 @@ class Policy:
         tokenizer = load_tokenizer(name)
         if tokenizer.get_vocab() != self.tokenizer.get_vocab():
             raise BadInputError(f"{name} has another vocabulary than {self.name}", field="teacher")
-        teacher = self._load_frozen(name, tokenizer, dtype)
+        with reading_later(active=False):  # it is not divided
+            teacher = self._load_frozen(name, tokenizer, dtype)
         check_head(teacher, self.device)
         return teacher
 
@@ -137,6 +141,10 @@ class Policy:
         parallel.prepare(self)
         if self._reference is not None:
             parallel.shard(self._reference)
+        if not self._checked:  # its weights are there only now
+            with torch.no_grad():
+                parallel.forward(self.model, lambda: check_head(self.model, self.device))
+            self._checked = True
 
     def gathered_parameters(self) -> AbstractContextManager[None]:
         """For the time of the block this process has all weights: to sample."""

@@ -71,7 +71,9 @@ class WorkerConfig:
         choice: CheckpointChoice | None = None,
     ) -> PolicyLoop:
         """A trainer for this process's share."""
-        recipe, policy = recipe_from_dict(self.recipe), self.load(device)
+        recipe = recipe_from_dict(self.recipe)
+        with parallel.loading():
+            policy = self.load(device)
         source = recipe.source.open(self.prompts, seed=recipe.seed, policy=policy)
         policy.divide(parallel)
         return PolicyLoop(recipe, policy, source, rewards, folder, extra=extra, on=self.on, choice=choice)

@@ -11,7 +11,7 @@ so weights, gradients and optimiser state are divided by the number of processes
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import MethodType
 from typing import Any, Protocol, TypeVar
 
@@ -20,6 +20,7 @@ import torch
 from assay.errors import BadInputError
 from assay.models.parallelism.distributed import Parallel, ProcessGroup, world_size
 from assay.models.published_weights import full_tensor
+from assay.models.unread_weights import read_weights, reading_later
 
 
 class SupportsTraining(Protocol):
@@ -48,9 +49,9 @@ class SingleProcess:
         """Whether this process owns the run."""
         return self.rank == 0
 
-    def loading_device(self, device: torch.device) -> torch.device:
-        """Where the whole model is loaded to."""
-        return device
+    def loading(self) -> AbstractContextManager[None]:
+        """Around the loading of what `prepare` or `shard` divides."""
+        return nullcontext()
 
     def prepare(self, trained: SupportsTraining) -> None:
         """Once, after loading and before the optimiser is made."""
@@ -169,25 +170,35 @@ class Sharded(Replicated):
         super().__init__(group)
         self.device = device
 
-    def loading_device(self, device: torch.device) -> torch.device:
-        """A model that needs dividing may not fit on one GPU; sharding moves each unit there."""
-        return torch.device("cpu")
+    def loading(self) -> AbstractContextManager[None]:
+        """A model that needs dividing may fit on no GPU, and as many as there are processes not in main memory."""
+        return reading_later()
 
     def prepare(self, trained: SupportsTraining) -> None:
-        super().prepare(trained)  # what the first process has set before is in every share
         self.shard(trained.model)
 
     def shard(self, model: Any) -> None:
+        """A unit at a time: its weights are read where they are not yet, the trained ones made those of the first
+        process (which may have set some), and moved to the device as a share each."""
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
         mesh = init_device_mesh(self.device.type, (self.world,))
         units = set(model._no_split_modules or ())
-        for module in [module for module in model.modules() if type(module).__name__ in units]:
+        for module in [*(module for module in model.modules() if type(module).__name__ in units), model]:
+            read_weights(module)
+            self._equalise(module)
             fully_shard(module, mesh=mesh)
-        fully_shard(model, mesh=mesh)
         model.assay_measure = MethodType(lambda self, measure: measure(), model)
         register_fsdp_forward_method(model, "assay_measure")
+
+    def _equalise(self, module: torch.nn.Module) -> None:
+        import torch.distributed as dist
+        from torch.distributed.tensor import DTensor
+
+        for parameter in module.parameters():
+            if parameter.requires_grad and not isinstance(parameter, DTensor):
+                dist.broadcast(parameter.data, src=0)
 
     @contextmanager
     def gathered_parameters(self, *models: Any) -> Iterator[None]:
