@@ -10,6 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from assay.models.loading import context_length
 from assay.models.parallelism.distributed import local_device
 from assay.models.parallelism.process_group import worker_group

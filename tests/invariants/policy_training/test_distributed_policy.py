@@ -43,7 +43,7 @@ from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.training.loop import ROLLOUTS_FILE, PolicyLoop
 from assay_serving.verifiers import MaxWords
 
-SUPPORT = str(Path(__file__).resolve().parents[2] / "support")
+PATH = os.pathsep.join([str(Path(__file__).resolve().parents[2] / "support"), *sys.path])
 CPU = torch.device("cpu")
 STEPS = 3
 #: Scenario -> recipe, division, what is changed. 3 prompts of 3 rollouts divide by two neither as prompts nor as rows.
@@ -121,7 +121,8 @@ def begin(recipe: Recipe, folder: Path, parallel: SingleProcess) -> PolicyLoop:
         PromptItem((Message("user", f"{'Please. ' * (n % 3)}Name colour {n}."),), (MaxWords(1 + n % 2),))
         for n in range(8)
     ]
-    policy = load(recipe)
+    with parallel.loading():
+        policy = load(recipe)
     source = recipe.source.open(items, seed=recipe.seed, policy=policy)
     policy.divide(parallel)
     return PolicyLoop(recipe, policy, source, [Vowels(), Rank()], folder)
@@ -217,7 +218,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, lis
         torch.save(weights, folder / name / "one" / "weights.pt")
         shutil.copytree(folder / name / "one", folder / name / "resumed")  # its checkpoint is of step 2
     command = [sys.executable, __file__, str(folder), *TOGETHER]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": SUPPORT}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": PATH}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=3 * PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     return folder, {

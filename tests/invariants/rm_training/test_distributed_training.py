@@ -38,7 +38,7 @@ from assay_rm_training.preference.unpaired import Kto
 from assay_rm_training.training.loop import train
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 
-SUPPORT = str(Path(__file__).resolve().parents[2] / "support")
+PATH = os.pathsep.join([str(Path(__file__).resolve().parents[2] / "support"), *sys.path])
 CPU = torch.device("cpu")
 #: 13 pairs in batches of 4 end with one pair for two processes. A start away from zero: no gradient is rounding alone.
 BASE = TrainingConfig(
@@ -164,7 +164,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, lis
         with pytest.raises(StoppedError):
             run(name, folder / name / "resumed", SingleProcess(), stop_after=2 if name in METHODS else 5)
     command = [sys.executable, __file__, str(folder), *TOGETHER]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": SUPPORT}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": PATH}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=3 * PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     return folder, {

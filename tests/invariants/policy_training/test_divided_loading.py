@@ -1,0 +1,169 @@
+"""Two processes (gloo, on the CPU) load a policy, its reference and a reward model by shares: the weights that one
+process loads, bit for bit, without the memory of the whole; and publish merged weights without it.
+
+`python test_divided_loading.py FOLDER FUNCTION...` forks the two once all that takes long is imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from ctypes import CDLL
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.tensor import DTensor
+from safetensors.torch import load_file
+from transformers import LlamaConfig, LlamaForCausalLM
+from two_processes import PATIENCE_S, error_file, launch
+
+from assay.models.loading import load_tokenizer
+from assay.models.parallelism.distributed import torch_process_group
+from assay.models.parallelism.strategy import SingleProcess, parallel_strategy
+from assay.models.published_weights import full_tensor, merged_weights, write_model
+from assay_policy_training.core.policy import Lora, Policy
+from assay_rm_training.methods.bradley_terry import BradleyTerry
+from assay_rm_training.model.trainable_model import TrainableModel
+from assay_rm_training.training.distributed import load_to_divide
+from assay_rm_training.training_config import TrainingConfig
+
+PATH = os.pathsep.join([str(Path(__file__).resolve().parents[2] / "support"), *sys.path])
+CPU = torch.device("cpu")
+TOGETHER = ("weights", "memory")
+
+
+def save_base(folder: Path, hidden: int, layers: int) -> int:
+    """A model with random weights, whose tied embeddings are small beside its layers; returns its bytes in float32."""
+    tokenizer = load_tokenizer("tiny")
+    sizes: dict[str, Any] = {"hidden_size": hidden, "intermediate_size": 3 * hidden, "num_hidden_layers": layers}
+    heads: dict[str, Any] = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    torch.manual_seed(0)
+    config = LlamaConfig(**sizes, **heads, vocab_size=len(tokenizer), tie_word_embeddings=True)
+    model = LlamaForCausalLM(config)
+    write_model(model, folder, dtype=torch.bfloat16, shard_bytes=2**22)
+    tokenizer.save_pretrained(folder)
+    return sum(p.numel() * 4 for p in model.parameters())
+
+
+def load_policy(base: Path, parallel: SingleProcess, *, lora: bool) -> Policy:
+    torch.manual_seed(7)  # of new adapters
+    with parallel.loading():
+        policy = Policy(
+            str(base), device=CPU, max_prompt_tokens=64, with_reference=True, lora=Lora(rank=4 if lora else 0)
+        )
+    for name, parameter in policy.trainable().items():
+        if "lora_B" in name:  # else the adapter adds nothing
+            torch.nn.init.normal_(parameter, std=0.05)
+    policy.divide(parallel)
+    return policy
+
+
+def load_reward_model(base: Path, parallel: SingleProcess) -> TrainableModel:
+    config = TrainingConfig(base=str(base), device="cpu", dtype="float32", head_init="stock", lora=None, seed=3)
+    trainable = load_to_divide(BradleyTerry(), config, CPU, parallel)
+    parallel.prepare(trainable)
+    return trainable
+
+
+def loaded(base: Path, parallel: SingleProcess) -> dict[str, dict[str, torch.Tensor]]:
+    """Weights by name, of each model."""
+    adapted, full = (load_policy(base, parallel, lora=lora) for lora in (True, False))
+    models = {"adapted": adapted.model, "policy": full.model, "reference": full._reference}
+    models["reward model"] = load_reward_model(base, parallel).model
+    weights = {
+        name: {key: full_tensor(weight) for key, weight in model.named_parameters()}
+        | {key: buffer.detach() for key, buffer in model.named_buffers()}
+        for name, model in models.items()
+    }
+    return weights | {"merged": dict(merged_weights(adapted.model))}
+
+
+def weights(folder: Path) -> None:
+    with torch_process_group() as group:
+        parallel = parallel_strategy("fsdp", group, CPU)
+        found = loaded(folder / "small", parallel)
+        policy = load_policy(folder / "small", parallel, lora=True)
+        policy.write_weights(folder / "written")
+        assert all(isinstance(weight, DTensor) for weight in policy.model.parameters())
+        torch.save(found, folder / f"weights-{group.rank}.pt")
+
+
+def memory(folder: Path) -> None:
+    """Growth of resident memory at its highest, bytes: of loading a reward model, and of writing a policy."""
+    CDLL(None).mallopt(-3, 2**17)  # M_MMAP_THRESHOLD: memory that is freed is given back
+    with torch_process_group() as group:
+        parallel = parallel_strategy("fsdp", group, CPU)
+        load_policy(folder / "small", parallel, lora=True).write_weights(folder / f"warm-{group.rank}")
+        growth = []
+        before = resident("VmRSS")
+        policy = load_policy(folder / "large", parallel, lora=True)
+        growth.append(resident("VmHWM") - before)
+        before = resident("VmRSS")
+        write_model(policy.model, folder / "published", main=parallel.main, shard_bytes=2**22)
+        growth.append(resident("VmHWM") - before)
+        (folder / f"memory-{group.rank}.json").write_text(json.dumps(growth))
+
+
+def resident(name: str) -> int:
+    """Bytes; the highest counts from here on when the present ones are read."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    if name == "VmRSS":
+        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    folder = tmp_path_factory.mktemp("divided")
+    save_base(folder / "small", 64, 3)
+    size = save_base(folder / "large", 400, 24)
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": PATH}
+    command = [sys.executable, __file__, str(folder), *TOGETHER]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=3 * PATIENCE_S, check=False)
+    assert done.returncode == 0, done.stderr
+    for name, codes in json.loads(done.stdout).items():
+        for rank, code in enumerate(codes):
+            assert code == 0, error_file(folder, name, rank).read_text()
+    return folder, size
+
+
+def test_shares_are_of_the_weights_that_one_process_loads(ended: tuple[Path, int]) -> None:
+    folder = ended[0]
+    expected = loaded(folder / "small", SingleProcess())
+    for rank in range(2):
+        found = torch.load(folder / f"weights-{rank}.pt")
+        assert found.keys() == expected.keys()
+        for model, tensors in expected.items():
+            assert found[model].keys() == tensors.keys()
+            exact = model != "merged"  # the product of the adapters is computed by rows
+            for name, tensor in tensors.items():
+                other = found[model][name]
+                assert torch.equal(other, tensor) if exact else torch.allclose(other, tensor, atol=1e-6, rtol=0), name
+
+
+def test_a_divided_policy_writes_the_checkpoint_of_a_whole_one(ended: tuple[Path, int], tmp_path: Path) -> None:
+    load_policy(ended[0] / "small", SingleProcess(), lora=True).write_weights(tmp_path / "m")
+    one, two = (load_file(folder / "model.safetensors") for folder in (tmp_path / "m", ended[0] / "written"))
+    assert one.keys() == two.keys()
+    assert all(torch.allclose(two[name], tensor, atol=1e-6, rtol=0) for name, tensor in one.items())
+
+
+def test_no_process_holds_the_whole_model(ended: tuple[Path, int]) -> None:
+    folder, size = ended
+    for rank in range(2):
+        loading, publishing = json.loads((folder / f"memory-{rank}.json").read_text())
+        assert 0.4 * size < loading < 0.75 * size
+        assert publishing < 0.25 * size
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    import_all = ("torch.distributed.fsdp", "peft", "transformers.models.llama.modeling_llama")
+    for module in import_all:
+        importlib.import_module(module)
+    print(json.dumps({name: launch(name, globals()[name], Path(sys.argv[1])) for name in sys.argv[2:]}))
