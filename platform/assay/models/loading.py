@@ -253,8 +253,8 @@ def check_vocabulary(name: str, tokenizer: Any, model: Any) -> None:
 
 
 def fit(model: Any, tokenizer: PreTrainedTokenizerBase, device: torch.device) -> PreTrainedModel:
-    """Agree with the tokenizer on the pad token and the vocabulary; attention with the cap it has; move, but for weights
-    that are read later; eval mode."""
+    """Agree with the tokenizer on the pad token and the vocabulary; attention with the cap it has; move, except
+    where weights are read later; eval mode."""
     if is_soft_capped(model.config):
         model.set_attn_implementation("eager")  # fused kernels leave the cap out
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:

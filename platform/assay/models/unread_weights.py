@@ -52,7 +52,7 @@ def source_of(weight: Tensor) -> WeightSource | None:
     return getattr(weight, _SOURCE, None)
 
 
-def set_format(weight: nn.Parameter, dtype: torch.dtype) -> None:
+def set_format(weight: Tensor, dtype: torch.dtype) -> None:
     """In place, also of a placeholder."""
     unread = source_of(weight) is not None
     weight.data = _placeholder(weight, dtype) if unread else weight.data.to(dtype)
@@ -129,7 +129,7 @@ def _placeholder(weight: Tensor, dtype: torch.dtype) -> Tensor:
 
 @contextmanager
 def _placeholders() -> Iterator[None]:
-    """Every parameter that a module gets is a placeholder at once: the memory of one that is not written is not used."""
+    """Every parameter that a module gets is a placeholder at once: memory that nothing is written to takes none."""
     register = nn.Module.register_parameter
 
     def register_placeholder(module: nn.Module, name: str, weight: nn.Parameter | None) -> None:
@@ -137,7 +137,7 @@ def _placeholders() -> Iterator[None]:
             weight = nn.Parameter(_placeholder(weight, weight.dtype), requires_grad=weight.requires_grad)
         register(module, name, weight)
 
-    nn.Module.register_parameter = register_placeholder  # type: ignore[method-assign]
+    nn.Module.register_parameter = register_placeholder  # type: ignore[assignment,method-assign]
     try:
         yield
     finally:
@@ -187,7 +187,7 @@ def _keys(model: Any, name: str, weight: Tensor) -> list[str] | None:
 
 def _initialise(model: Any, missing: list[str]) -> None:
     """What no checkpoint has, as from_pretrained draws it."""
-    modules = []
+    modules: list[nn.Module] = []
     for name in missing:
         place, _, leaf = name.rpartition(".")
         module = model.get_submodule(place)

@@ -19,9 +19,11 @@ from assay.models.memory_options import MOMENT_BYTES
 from assay.models.parallelism.distributed import Parallel, local_device
 from assay.models.parallelism.process_group import worker_group
 from assay.models.parallelism.strategy import SingleProcess, parallel_strategy
+from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.plugins.protocols import RewardSource, StepMetrics
+from assay_policy_training.plugins.samplers.transformers import Transformers
 from assay_policy_training.recipe.loading import recipe_from_dict
 from assay_policy_training.rollouts.functions.source import CallSettings
 from assay_policy_training.training.checkpoint_choice import CheckpointChoice
@@ -98,4 +100,25 @@ def run_worker(open_rewards: Callable[[WorkerConfig], Sequence[RewardSource]]) -
         with closing(trainer):
             trainer.train()
         trainer.save_checkpoint()  # together with the first process, which writes it
-        parallel.assembled(trainer.policy, lambda: trainer.policy)
+        divided: bool = parallel.share(None)
+        if divided:
+            save_divided(trainer, config.prompts, None)
+        else:
+            parallel.assembled(trainer.policy, lambda: trainer.policy)
+
+
+def save_divided(
+    trainer: PolicyLoop, prompts: Sequence[PromptItem], target: Path | None
+) -> tuple[RolloutBatch, torch.Tensor]:
+    """Save a divided policy from its shares to `target` (None in all processes but the first, which call this with it);
+    one short rollout and its log-probs (`Policy.float32_logp`), to compare the saved one with. Raises as
+    `Policy.save`."""
+    policy, recipe = trainer.policy, trainer.recipe
+    if target is not None:
+        policy.save(target)
+    else:
+        policy.write_weights(Path(os.devnull))
+    sampler = recipe.opened_sampler(policy, Transformers())
+    with policy.gathered_parameters():
+        probe = sampler.rollout(prompts[:1], 1, seed=recipe.seed, version=trainer.updates)
+    return probe, policy.float32_logp(probe)

@@ -55,7 +55,7 @@ from assay_policy_training.rollouts.rewards import ModelReward, ProcessReward
 from assay_policy_training.training.checkpoint import checkpoints
 from assay_policy_training.training.checkpoint_choice import CheckpointChoice
 from assay_policy_training.training.config import PolicyRunConfig
-from assay_policy_training.training.distributed import WorkerConfig
+from assay_policy_training.training.distributed import WorkerConfig, save_divided
 from assay_policy_training.training.evaluation import (
     PolicyChange,
     PolicyEvaluation,
@@ -275,7 +275,9 @@ def _train(
     choice = CheckpointChoice(plan.keep_checkpoints, plan.best_by, plan.keep)
     with process_group(plan.parallel, plan.device, config) as (parallel, device):
         trainer = config.begin(parallel, device, rewards, run.folder, extra, choice)
-        before = evaluate("before", config.load(device) if parallel.equal_passes else trainer.policy)
+        before: dict[str, PolicyEvaluation] = {}
+        if selected:
+            before = evaluate("before", config.load(device) if parallel.equal_passes else trainer.policy)
         best_by, figures = plan.best_by.removeprefix("-"), step_figures(before)
         if plan.keep == "best" and best_by.startswith("eval_") and best_by not in figures:
             raise unknown("metric of the evaluations", best_by, figures, field="--best-by")
@@ -288,9 +290,14 @@ def _train(
             trainer.train(callbacks=[*called, *tracked])
         if parallel.world > 1:  # what fails from here on leaves no other process to collect a checkpoint from
             trainer.save_checkpoint()
-        policy = parallel.assembled(trainer.policy, lambda: config.load(device))
+        policy, compared = trainer.policy, None
+        if parallel.share(parallel.equal_passes and not selected):
+            compared = save_divided(trainer, prompts, target)
+        else:
+            policy = parallel.assembled(trainer.policy, lambda: config.load(device))
     with checkpoint_on_failure(trainer):
-        policy.save(target)  # before anything else that may fail
+        if compared is None:
+            policy.save(target)  # before anything else that may fail
         write_uses(target, carried)
         spec: dict[str, Any] = {"base": plan.policy, "base_version": trainer.policy_version, "recipe": recipe.name}
         spec |= {"updates": str(trainer.updates), "version": weights_digest(target)}
@@ -324,16 +331,16 @@ def _train(
         by_set = {name: (evaluation, after[name]) for name, evaluation in before.items()}
         main = next(iter(by_set.values()), (None, None))
         run.metrics["before"], run.metrics["after"] = (None if one is None else one.to_dict() for one in main)
-        in_process = policy is trainer.policy and not isinstance(
-            trainer.sampler, PublishesWeights
-        )  # an engine may be asleep
-        sampler = trainer.sampler if in_process else recipe.opened_sampler(policy, Transformers())
-        # One short rollout, to compare the saved checkpoint's log-probs with the trainer's.
-        probe = sampler.rollout(prompts[:1], 1, seed=recipe.seed, version=trainer.updates)
-        trained = policy.float32_logp(probe)
-        del trainer, extra, policy, sampler, parallel  # the optimiser and the weights: the saved ones are loaded alone
+        if compared is None:
+            # One short rollout, to compare the saved checkpoint's log-probs with the trainer's. An engine may be asleep.
+            in_process = policy is trainer.policy and not isinstance(trainer.sampler, PublishesWeights)
+            sampler = trainer.sampler if in_process else recipe.opened_sampler(policy, Transformers())
+            probe = sampler.rollout(prompts[:1], 1, seed=recipe.seed, version=trainer.updates)
+            compared = probe, policy.float32_logp(probe)
+            del sampler
+        del trainer, extra, policy, parallel  # the optimiser and the weights: the saved ones are loaded alone
         gc.collect()
-        difference = run.metrics["reload_difference"] = reload_difference(target, probe, trained, device, media)
+        difference = run.metrics["reload_difference"] = reload_difference(target, *compared, device, media)
         if by_set:
             sets = {name: _compared(*pair) for name, pair in by_set.items()}
             run.metrics.update(next(iter(sets.values())) | ({"sets": sets} if len(sets) > 1 else {}))

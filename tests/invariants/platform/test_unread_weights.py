@@ -27,7 +27,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     untied = LlamaConfig(**SIZES, **HEADS, vocab_size=len(tokenizer), tie_word_embeddings=False)
     write_model(LlamaForCausalLM(config), folder / "tied", shard_bytes=20_000)
     LlamaForCausalLM(untied).save_pretrained(folder / "untied")
-    LlamaForCausalLM(untied).bfloat16().save_pretrained(folder / "bfloat16")  # type: ignore[no-untyped-call]
+    LlamaForCausalLM(untied).bfloat16().save_pretrained(folder / "bfloat16")
     LlamaModel(config).save_pretrained(folder / "body")
     experts = MixtralConfig(**SIZES, **HEADS, vocab_size=len(tokenizer), num_local_experts=2)
     MixtralForCausalLM(experts).save_pretrained(folder / "experts")
@@ -106,5 +106,5 @@ def test_a_checkpoint_without_a_weight_is_refused(folders: Path, tmp_path: Path)
     weights = load_file(tmp_path / "model.safetensors")
     del weights["model.layers.1.mlp.up_proj.weight"]
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with reading_later(), pytest.raises(BadInputError, match="lacks weights.*up_proj"):
+    with reading_later(), pytest.raises(BadInputError, match=r"lacks weights.*up_proj"):
         load_causal_lm(str(tmp_path), load_tokenizer(str(tmp_path)), dtype=torch.float32, device=CPU)

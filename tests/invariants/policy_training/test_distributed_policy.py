@@ -57,7 +57,7 @@ SCENARIOS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "lora-fsdp": ("grpo", "fsdp", {"lora": Lora(rank=4, alpha=8), "checkpointing": True}),
 }
 #: What two processes do, in functions of this file.
-TOGETHER = ("every_scenario", "one_fails", "refusals", "refused_command")
+TOGETHER = ("every_scenario", "one_fails", "refusals", "refused_command", "saved_command")
 FIGURES = ("loss", "grad_norm", "reward_mean", "entropy", "kl_k3", "approx_kl_old", "value_loss", "rollouts_trained")
 
 
@@ -202,6 +202,14 @@ def refused_command(folder: Path) -> None:
     main(["rl", "--policy", "tiny", "--reward", "verifier", "--set", "asynchrony.lag=1", *where])
 
 
+def saved_command(folder: Path) -> None:
+    """`assay rl`, whose policy is saved from its shares."""
+    words = ["--policy", "tiny", "--prompts", "constrained:4", "--reward", "verifier", "--parallel", "fsdp"]
+    words += ["--steps", "1", "--prompts-per-step", "2", "--group-size", "2", "--max-new-tokens", "6", "--lr", "1e-3"]
+    words += ["--set", "lora.rank=4", "--name", "from-shares", "--device", "cpu", "-w", str(folder / "workspace")]
+    main(["rl", *words])
+
+
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[tuple[int, str]]]]:
     """Every scenario by one process; then by two, whole and from the one's checkpoint. Exit codes and standard error of
@@ -223,7 +231,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, lis
     assert done.returncode == 0, done.stderr
     return folder, {
         name: [(code, error_file(folder, name, rank).read_text()) for rank, code in enumerate(codes)]
-        for name, codes in json.loads(done.stdout).items()
+        for name, codes in json.loads(done.stdout.splitlines()[-1]).items()  # a command prints, too
     }
 
 
@@ -312,6 +320,18 @@ def test_a_command_that_all_refuse_says_it_once(ended: tuple[Path, dict[str, lis
     ours = [line for line in "".join(errors).splitlines() if line.startswith("assay: ")]
     assert len(ours) == 1
     assert "a thread cannot generate for 2 processes" in ours[0]
+
+
+def test_a_policy_is_saved_from_its_shares(ended: tuple[Path, dict[str, list[tuple[int, str]]]]) -> None:
+    assert [code for code, _ in ended[1]["saved_command"]] == [0, 0], ended[1]["saved_command"]
+    workspace = Workspace.open(ended[0] / "workspace")
+    with workspace.store.unit() as db:
+        [(metrics,)] = db.execute("SELECT metrics FROM runs WHERE status = 'done'").fetchall()
+    assert json.loads(metrics)["division"] == "fsdp"
+    assert json.loads(metrics)["reload_difference"] < 1e-5
+    saved = Policy(str(workspace.models / "from-shares"), device=CPU, max_prompt_tokens=64).model.state_dict()
+    base = load(recipe_of("grpo-fsdp")).model.state_dict()
+    assert any(not torch.equal(values, base[name]) for name, values in saved.items())
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch.distributed.tensor import DTensor
 from safetensors.torch import load_file
+from torch.distributed.tensor import DTensor
 from transformers import LlamaConfig, LlamaForCausalLM
 from two_processes import PATIENCE_S, error_file, launch
 
