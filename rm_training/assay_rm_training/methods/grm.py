@@ -17,6 +17,7 @@ import torch.nn.functional as F
 
 from assay.errors import BadInputError
 from assay.models.loading import has_reward_head, load_causal_lm, spec_of
+from assay.models.unread_weights import read_weights
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.pair_dataset import EncodedPair
 from assay_rm_training.methods.bradley_terry import BradleyTerry
@@ -111,7 +112,7 @@ class Grm(BradleyTerry):
         base = load_causal_lm(config.base, trainable.tokenizer, dtype=torch.float32, device=device)
         output: Any = base.get_output_embeddings()  # type: ignore[no-untyped-call]
         head = torch.nn.Linear(1, 1, bias=False)
-        head.weight = torch.nn.Parameter(output.weight.detach().clone())
+        head.weight = output.weight
         head.requires_grad_(config.lora is None)
         return attach(trainable, LANGUAGE_HEAD, head, is_head=False)
 
@@ -132,6 +133,7 @@ class Grm(BradleyTerry):
         if self.text != "dpo":
             return checked_starts(data)
         version = f"{spec_of(config.base, template_hash=str).version} {config.dtype}"
+        read_weights(trainable.model)  # the first process measures alone, before the model is divided
         forward = GroupForward(trainable, config)
         return with_references(trainable, language_head(trainable), forward, data, version=version)
 

@@ -31,6 +31,7 @@ from assay.models.chat.renderer import Renderer
 from assay.models.heads import apply_head
 from assay.models.readings import Critique
 from assay.models.spec import Kind
+from assay.models.unread_weights import read_weights
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
 from assay_policy_training.core.logprobs import vocabulary_head
@@ -171,6 +172,7 @@ class Cloud(PolicyMethod):
         questions = [tuple(ids.tolist()) for item in data.items for ids in item.group.sequences()]
         once = Critique(question_hash(), 1, self.temperature, self.max_new_tokens)
         renderer = Renderer(trainable.tokenizer, max_length=UNLIMITED)
+        read_weights(trainable.model)  # the first process writes alone, before the model is divided
         trainable.model.train(False)
         written = write_critiques(trainable.model, renderer, questions, once, seed=config.seed)
         trainable.model.train()

@@ -17,6 +17,7 @@ from assay.models.frozen_weights import loading_device
 from assay.models.loading import load_causal_lm, load_tokenizer, spec_of
 from assay.models.readings import Implicit
 from assay.models.spec import Kind
+from assay.models.unread_weights import read_weights
 from assay.runs.progress_bar import Advance, silent
 from assay.settings import check_settings
 from assay_policy_training.core.logprobs import check_head, vocabulary_head
@@ -141,6 +142,7 @@ class ReferencedMethod(PolicyMethod):
         if self.reference is not None:
             reference = load_reference(implicit, trainable.tokenizer, trainable.model)
             model = TrainableModel(reference, trainable.tokenizer, False, images=trainable.images)
+        read_weights(model.model)  # the first process measures alone, before the model is divided
         forward, head = GroupForward(model, config), vocabulary_head(model.model)
         version = f"{implicit.reference_version} {config.dtype} {config.share_prefix}"
         return lambda data: with_references(model, head, forward, data, version=version)

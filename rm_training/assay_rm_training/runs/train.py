@@ -63,7 +63,7 @@ from assay_rm_training.runs.contamination_lineage import (
 from assay_rm_training.runs.recorded import add_model, inputs_of, snapshot_id, training_run
 from assay_rm_training.training import early_stopping, resume_state
 from assay_rm_training.training.batch_order import StepPlan
-from assay_rm_training.training.distributed import WorkerSettings, begin, load_to_divide
+from assay_rm_training.training.distributed import WorkerSettings, begin
 from assay_rm_training.training.loop import make_optimizer, train
 from assay_rm_training.training.summary import TrainingSummary
 from assay_rm_training.training_config import TrainingConfig, less_memory
@@ -237,7 +237,8 @@ def _train(
     config, method = plan.config, plan.method
     settings = WorkerSettings(method_payload(method), config, resume is not None)
     with process_group(config.parallel, config.device, settings) as (parallel, device):
-        trainable = load_to_divide(method, config, device, parallel)
+        with parallel.loading():
+            trainable = method.load(config, device)
         longest = context_length(trainable.model.config)
         config = config.within(longest)
         length = min(config.max_length or longest, longest)

@@ -10,15 +10,13 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from assay.models.loading import context_length
 from assay.models.parallelism.distributed import local_device
 from assay.models.parallelism.process_group import worker_group
 from assay.models.parallelism.strategy import SingleProcess, parallel_strategy
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.stored_dataset import share_datasets
-from assay_rm_training.methods.method import Method, PreparesData, method_of
+from assay_rm_training.methods.method import method_of
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.training.loop import train
 from assay_rm_training.training_config import TrainingConfig
@@ -30,17 +28,6 @@ class WorkerSettings(NamedTuple):
     method: dict[str, Any]
     config: TrainingConfig
     resume: bool
-
-
-def load_to_divide(
-    method: Method, config: TrainingConfig, device: torch.device, parallel: SingleProcess
-) -> TrainableModel:
-    """The model before `parallel.prepare`. A method that computes with it before (the log-probs of a reference) gets it
-    whole, in main memory where it is to be divided."""
-    if isinstance(method, PreparesData):
-        return method.load(config, torch.device("cpu") if parallel.equal_passes else device)
-    with parallel.loading():
-        return method.load(config, device)
 
 
 def begin(
@@ -62,7 +49,8 @@ def run_worker() -> None:
         config, method = settings.config, method_of(settings.method)
         device = local_device(config.device)
         parallel = parallel_strategy(config.parallel, group, device)
-        trainable = load_to_divide(method, config, device, parallel)
+        with parallel.loading():
+            trainable = method.load(config, device)
         config = config.within(context_length(trainable.model.config))
         parallel.prepare(trainable)
         datasets = share_datasets(None, parallel, Path(copies))

@@ -26,10 +26,10 @@ from assay.models.loading import load_tokenizer
 from assay.models.parallelism.distributed import torch_process_group
 from assay.models.parallelism.strategy import SingleProcess, parallel_strategy
 from assay.models.published_weights import full_tensor, merged_weights, write_model
+from assay.models.unread_weights import source_of
 from assay_policy_training.core.policy import Lora, Policy
 from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.model.trainable_model import TrainableModel
-from assay_rm_training.training.distributed import load_to_divide
 from assay_rm_training.training_config import TrainingConfig
 
 PATH = os.pathsep.join([str(Path(__file__).resolve().parents[2] / "support"), *sys.path])
@@ -65,7 +65,9 @@ def load_policy(base: Path, parallel: SingleProcess, *, lora: bool) -> Policy:
 
 def load_reward_model(base: Path, parallel: SingleProcess) -> TrainableModel:
     config = TrainingConfig(base=str(base), device="cpu", dtype="float32", head_init="stock", lora=None, seed=3)
-    trainable = load_to_divide(BradleyTerry(), config, CPU, parallel)
+    with parallel.loading():
+        trainable = BradleyTerry().load(config, CPU)
+    assert (parallel.world > 1) == any(source_of(weight) is not None for weight in trainable.model.parameters())
     parallel.prepare(trainable)
     return trainable
 

@@ -109,7 +109,8 @@ def run(
 ) -> dict[str, torch.Tensor]:
     """Train a scenario; the first process's whole weights."""
     config, method = SCENARIOS[name], METHODS.get(name) or BradleyTerry()
-    trainable = method.load(config, CPU)
+    with parallel.loading():
+        trainable = method.load(config, CPU)
     data = encoded(method)
     if isinstance(method, PolicyMethod):
         data, _ = method.prepare(trainable, config, data, None)
