@@ -45,13 +45,13 @@ def merged_weights(model: Any, *, dtype: torch.dtype | None = None) -> Iterator[
 
     base = unwrapped(model)
     layer: dict[str, Tensor] = {}
-    place = ""
+    prefix = ""
     for name, values in _merged(base):
-        found = _LAYER.match(name)
-        if layer and (found is None or found[0] != place):
+        match = _LAYER.match(name)
+        if layer and (match is None or match[0] != prefix):
             yield from revert_weight_conversion(base, layer).items()
             layer = {}
-        place = found[0] if found else ""
+        prefix = match[0] if match else ""
         layer[name] = values if dtype is None or not values.is_floating_point() else values.to(dtype)
         del values
     yield from revert_weight_conversion(base, layer).items()

@@ -189,8 +189,8 @@ def _initialise(model: Any, missing: list[str]) -> None:
     """What no checkpoint has, as from_pretrained draws it."""
     modules: list[nn.Module] = []
     for name in missing:
-        place, _, leaf = name.rpartition(".")
-        module = model.get_submodule(place)
+        path, _, leaf = name.rpartition(".")
+        module = model.get_submodule(path)
         if (weight := module._parameters.get(leaf)) is not None:
             fresh = torch.zeros(weight.shape, dtype=weight.dtype)
             module._parameters[leaf] = nn.Parameter(fresh, requires_grad=weight.requires_grad)

@@ -332,7 +332,7 @@ def _train(
         main = next(iter(by_set.values()), (None, None))
         run.metrics["before"], run.metrics["after"] = (None if one is None else one.to_dict() for one in main)
         if compared is None:
-            # One short rollout, to compare the saved checkpoint's log-probs with the trainer's. An engine may be asleep.
+            # One short rollout, to compare the saved log-probs with the trainer's; an engine may be asleep.
             in_process = policy is trainer.policy and not isinstance(trainer.sampler, PublishesWeights)
             sampler = trainer.sampler if in_process else recipe.opened_sampler(policy, Transformers())
             probe = sampler.rollout(prompts[:1], 1, seed=recipe.seed, version=trainer.updates)
