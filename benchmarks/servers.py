@@ -66,8 +66,20 @@ def free_port() -> int:
         return port
 
 
+class ServerUrl(str):
+    """Of a server that was started here; knows the process."""
+
+    pid: int
+
+    @classmethod
+    def of(cls, url: str, process: subprocess.Popen[bytes]) -> ServerUrl:
+        known = cls(url)
+        known.pid = process.pid
+        return known
+
+
 @contextmanager
-def assay_server(model: str | Path, *, workers: int, threads: int) -> Iterator[str]:
+def assay_server(model: str | Path, *, workers: int, threads: int) -> Iterator[ServerUrl]:
     """`assay serve MODEL`, without its score cache; yields its URL."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
@@ -77,8 +89,8 @@ def assay_server(model: str | Path, *, workers: int, threads: int) -> Iterator[s
         settings |= {"cache_entries": 0, "request_timeout_s": 900}  # 256 clients of a slow model wait longer
         config.write_text(json.dumps(settings))  # which is YAML, too
         command: list[str | Path] = [sys.executable, "-m", "assay", "serve", "--config", config]
-        with server(command, url, "/readyz", {"OMP_NUM_THREADS": str(threads)}):
-            yield url
+        with server(command, url, "/readyz", {"OMP_NUM_THREADS": str(threads)}) as process:
+            yield ServerUrl.of(url, process)
 
 
 @contextmanager
@@ -93,16 +105,16 @@ def scripted_server(*options: str, key: str | None = None) -> Iterator[tuple[str
 
 
 @contextmanager
-def plain_server(model: str | Path, threads: int) -> Iterator[str]:
+def plain_server(model: str | Path, threads: int) -> Iterator[ServerUrl]:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     command: list[str | Path] = [sys.executable, HERE / "plain_server.py", model, str(port), str(threads)]
-    with server(command, url, "/health", {"OMP_NUM_THREADS": str(threads)}):
-        yield url
+    with server(command, url, "/health", {"OMP_NUM_THREADS": str(threads)}) as process:
+        yield ServerUrl.of(url, process)
 
 
 @contextmanager
-def vllm_server(python: str, model: str | Path, max_length: int, threads: int) -> Iterator[str]:
+def vllm_server(python: str, model: str | Path, max_length: int, threads: int) -> Iterator[ServerUrl]:
     """vLLM's own OpenAI-style server on the pooling runner, float32, prefix caching as it comes."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
@@ -117,8 +129,8 @@ def vllm_server(python: str, model: str | Path, max_length: int, threads: int) -
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
     }
-    with server(command, url, "/health", environment):
-        yield url
+    with server(command, url, "/health", environment) as process:
+        yield ServerUrl.of(url, process)
 
 
 def _answers(url: str, headers: Mapping[str, str]) -> bool:

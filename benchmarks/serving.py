@@ -3,8 +3,9 @@
 Float32, one machine, real HH conversations (short ones, other ones in every round), real HTTP from a load generator of
 its own process. Requests of one item and of 16 responses to one prompt.
 
-- A real model (SmolLM2-135M with a random head) at 1, 64 and 256 clients; at 64 the contenders take turns, and all
-  rewards must agree. Ratios are of items a second, ours to the peer's.
+- A real model (SmolLM2-135M with a random head) at 1, 64 and 256 clients. With one client and at 64 the contenders take
+  turns, and all rewards must agree. Ratios are of items a second and a CPU second, ours to the peer's. `--quick`: only
+  these turns, with the tiny model, where what a request costs beside its model is all there is to see.
 - An engine that does nothing, at 1, 64 and 256 clients: what HTTP, the queue and (but for `in one process`) the way to
   the engine process cost.
 - A cache hit beside that engine, at one client.
@@ -20,18 +21,18 @@ import os
 import random
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from assay_serving.model_config import ModelConfig
 from hh_pairs import hh_pairs
 from http_load import Load, drive
-from measure import Report, Spread, arguments, interleaved, ratio, versions
+from measure import Cost, Report, Spread, arguments, compare, cpu_seconds, spent, versions
 from scoring import save_model
-from servers import assay_server, plain_server, scripted_server, vllm_server
+from servers import ServerUrl, assay_server, plain_server, scripted_server, vllm_server
 
 MEASURES = (
     "serving/assay_serving/server",
@@ -42,11 +43,25 @@ MEASURES = (
 
 GROUP = 16
 CLIENTS = (1, 64, 256)
-PEERS_AT = 64
 PROMPT_CHARACTERS, RESPONSE_CHARACTERS = 200, 120
 LENGTH = 1024
 TOLERANCE = 1e-3  #: rewards of different engines, float32
 SIZES = {"one item": 1, "16 items": GROUP}
+
+
+@dataclass(frozen=True)
+class Work:
+    """One kind of requests."""
+
+    clients: int
+    size: int  #: items of a request, of one prompt
+
+    def __str__(self) -> str:
+        clients = "1 client" if self.clients == 1 else f"{self.clients} clients"
+        return f"{clients}, {'one item' if self.size == 1 else f'{self.size} items'}"
+
+
+BESIDE = (Work(1, 1), Work(64, 1), Work(64, GROUP))
 
 
 def main() -> None:
@@ -81,8 +96,17 @@ def run(options: argparse.Namespace, folder: Path) -> None:
             )
         else:
             report.figures["vLLM"] = "skipped: no environment named by --vllm-python or ASSAY_VLLM_PYTHON"
-        for kind in reversed(SIZES):
-            beside_peers(report, scorer, urls, kind, options.rounds or 3)
+        for place, work in enumerate(BESIDE):
+            beside_peers(report, scorer, urls, work, options, len(BESIDE) - place)
+    if not options.quick:
+        alone(report, options, folder)
+    for name, value in report.figures.items():
+        print(f"{name}: {value}")
+    report.finish(options)
+
+
+def alone(report: Report, options: argparse.Namespace, folder: Path) -> None:
+    """Figures of our server by itself: a real model, an engine that does nothing, cache hits."""
     report.figures["real model"] = {}
     with assay_server(folder, workers=options.workers, threads=options.threads) as url:
         for clients in CLIENTS:
@@ -90,39 +114,40 @@ def run(options: argparse.Namespace, folder: Path) -> None:
                 rounds = 1 if clients > 1 else 4
                 bodies = [native(request) for request in requests_of(SIZES[kind], clients * rounds)]
                 add_figures(report, "real model", f"{clients} clients, {kind}", SIZES[kind], post(url, bodies, clients))
-    nothing = 200 if options.quick else 2000
-    hits = without_engine(report, options, nothing)
+    hits = without_engine(report, options, 2000)
     report.figures["a cache hit's p50 over the engine that does nothing, ms"] = hits
-    for name, value in report.figures.items():
-        print(f"{name}: {value}")
-    report.finish(options)
 
 
-def beside_peers(report: Report, scorer: Any, urls: dict[str, str], kind: str, rounds: int) -> None:
-    """Contenders in turns on one kind of request from 64 clients."""
-    size = SIZES[kind]
-    work = [requests_of(size, PEERS_AT, start=PEERS_AT * number) for number in range(rounds + 1)]
-    work[0] = work[0][:4]
-    latencies: dict[str, list[list[float]]] = {}
-    loads: list[Load] = []
+def beside_peers(
+    report: Report, scorer: Any, urls: dict[str, ServerUrl], work: Work, options: argparse.Namespace, parts_left: int
+) -> None:
+    """Contenders in turns on one kind of request. CPU seconds are the server's, all of its processes."""
+    rounds = options.rounds or 3
+    least = options.quick and work.clients > 1  # of a large model one request a client is much
+    number = work.clients * (4 if least and work.size == 1 else 1) if work.clients > 1 else 100 if options.quick else 20
+    turns = [requests_of(work.size, number, start=number * turn) for turn in range(rounds + 1)]
+    turns[0] = turns[0][: max(4, work.clients // 8)]
+    rewards: dict[str, list[list[float]]] = {}
+    latencies: dict[str, list[float]] = {}
 
-    def offline() -> float:
-        requests = work[len(latencies.setdefault("engine offline", []))]
-        started = time.perf_counter()
-        scores = scorer.score([item for request in requests for item in request])
-        seconds = time.perf_counter() - started
-        latencies["engine offline"].append([score.reward for score in scores])
-        return len(scores) / seconds
+    def offline() -> Cost:
+        requests = turns[len(rewards.setdefault("engine offline", []))]
+        scores: list[Any] = []
+        batches = [[item for request in requests for item in request]] if work.clients > 1 else requests
+        cost = spent(lambda: scores.extend(score for items in batches for score in scorer.score(items)))
+        rewards["engine offline"].append([score.reward for score in scores])
+        return replace(cost, amount=len(scores))
 
-    def over_http(name: str, path: str, body: Callable[[Any], Any], read: Callable[[Any], list[float]]) -> float:
-        requests = work[len(latencies.setdefault(name, []))]
-        load = drive(urls[name] + path, [body(request) for request in requests], clients=PEERS_AT, keep=True)
+    def over_http(name: str, path: str, body: Callable[[Any], Any], read: Callable[[Any], list[float]]) -> Cost:
+        requests = turns[len(rewards.setdefault(name, []))]
+        before = cpu_seconds(urls[name].pid)
+        load = drive(urls[name] + path, [body(request) for request in requests], clients=work.clients, keep=True)
+        used = cpu_seconds(urls[name].pid) - before
         if not load.all_answered:
-            sys.exit(f"{name}, {kind}: {load.statuses}")
-        latencies[name].append([reward for reply in load.replies for reward in read(reply)])
-        if name == "assay":
-            loads.append(load)
-        return size * load.requests_per_s
+            sys.exit(f"{name}, {work}: {load.statuses}")
+        rewards[name].append([reward for reply in load.replies for reward in read(reply)])
+        latencies.setdefault(name, []).append(1000 * load.percentile(0.5))
+        return Cost(load.seconds, used, work.size * len(requests))
 
     def text(request: Any) -> Any:
         return {"query": [scorer.renderer.render(item.prompt, item.response) for item in request]}
@@ -131,7 +156,7 @@ def beside_peers(report: Report, scorer: Any, urls: dict[str, str], kind: str, r
         rows = [list(scorer.encode(item).ids) for item in request]
         return {"model": "rm", "input": rows, "use_activation": False}
 
-    contenders: dict[str, Callable[[], float]] = {
+    contenders: dict[str, Callable[[], Cost]] = {
         "assay": lambda: over_http(
             "assay", "/v1/score", native, lambda reply: [entry["reward"] for entry in reply["results"]]
         ),
@@ -144,22 +169,30 @@ def beside_peers(report: Report, scorer: Any, urls: dict[str, str], kind: str, r
         )
     for contender in contenders.values():  # once unmeasured: a first pass prepares kernels
         contender()
-    loads.clear()
-    rates = interleaved(contenders, rounds)
-    for name, values in latencies.items():
+    latencies.clear()
+    costs = compare(contenders, options, rounds=rounds, parts_left=parts_left)
+    for name, values in rewards.items():
         gaps = [
             abs(one - other)
-            for ours, theirs in zip(latencies["engine offline"], values, strict=True)
+            for ours, theirs in zip(rewards["engine offline"], values, strict=True)
             for one, other in zip(ours, theirs, strict=True)
         ]
         if max(gaps) > TOLERANCE:
-            sys.exit(f"{name} and the engine disagree by {max(gaps):.3g} on {kind}: the comparison means nothing")
-        print(f"{PEERS_AT} clients, {kind}, {name}: {Spread.of(rates[name])} items/s", flush=True)
+            sys.exit(f"{name} and the engine disagree by {max(gaps):.3g} on {work}: the comparison means nothing")
+        print(f"{work}, {name}: {costs.per_second(name)} items/s", flush=True)
         if name != "assay":
-            report.ratios[f"{PEERS_AT} clients, {kind}: assay's server / {name}"] = ratio(rates["assay"], rates[name])
-    report.figures[f"items/s at {PEERS_AT} clients, {kind}"] = {
-        name: round(Spread.of(values).median, 2) for name, values in rates.items()
+            report.ratios[f"{work}: assay's server / {name}"] = costs.ratio("assay", name)
+    report.figures[f"items/s, {work}"] = {name: round(costs.per_second(name).median, 2) for name in contenders}
+    report.figures[f"CPU ms an item, {work}"] = {
+        name: round(1000 / costs.per_cpu_second(name).median, 3) for name in contenders
     }
+    report.figures[f"p50 ms, {work}"] = {name: str(Spread.of(values)) for name, values in latencies.items()}
+    if work.clients == 1 and work.size == 1:
+        fixed = [
+            1000 * (ours.wall_s / ours.amount - engine.wall_s / engine.amount)
+            for ours, engine in zip(costs.costs["assay"], costs.costs["engine offline"], strict=True)
+        ]
+        report.figures["fixed cost of a request, ms (ours less its engine)"] = str(Spread.of(fixed))
 
 
 def without_engine(report: Report, options: argparse.Namespace, number: int) -> dict[str, float]:
