@@ -123,7 +123,7 @@ def beside_peers(
 ) -> None:
     """Contenders in turns on one kind of request. CPU seconds are the server's, all of its processes."""
     rounds = options.rounds or 3
-    number = work.clients * (2 if options.quick and work.size == 1 else 1) if work.clients > 1 else 50
+    number = work.clients * (2 if options.quick and work.size == 1 else 1) if work.clients > 1 else 80
     turns = [requests_of(work.size, number, start=number * turn) for turn in range(rounds + 1)]
     turns[0] = turns[0][: max(4, work.clients // 8)]
     rewards: dict[str, list[list[float]]] = {}
