@@ -24,15 +24,18 @@ from assay.models.frozen_weights import Bfloat16Linear
 #: Weights of a layer below which it stays as it is: oneDNN makes a kernel for every new number of tokens, in about a
 #: millisecond, which is more than such a product takes.
 LEAST_WEIGHTS = 1 << 16
+#: Layers of an MLP whose outputs another layer of it multiplies at once.
+INNER = frozenset({"gate_proj", "up_proj", "gate_up_proj"})
 OPERATIONS = ("_reorder_linear_weight", "_linear_pointwise")  #: torch's own, used by its compiler; not public
 
 
 class Prepacked(nn.Module):
     """Computes what `linear` does, x [..., in] -> [..., out], from a packed copy of its weight and in its number
-    format; the output is of the format of `x`."""
+    format; the output is of the format of `x`, unless it `stays_low`."""
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, linear: nn.Linear, *, stays_low: bool = False) -> None:
         super().__init__()
+        self.stays_low = stays_low
         self.dtype = linear.weight.dtype
         self.packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), None)
         self.bias = None if linear.bias is None else linear.bias.detach()  # no parameter: it keeps its format
@@ -41,7 +44,7 @@ class Prepacked(nn.Module):
         if torch.is_grad_enabled():
             raise BadInputError("a model that was loaded for scoring has no gradients")
         output = torch.ops.mkldnn._linear_pointwise(x.to(self.dtype), self.packed, self.bias, "none", [], "")
-        return output.to(x.dtype)  # type: ignore[no-any-return]
+        return output if self.stays_low else output.to(x.dtype)  # type: ignore[no-any-return]
 
 
 class PackedProducts:
@@ -116,7 +119,8 @@ def prepack(model: Any) -> int:
     ]
     with torch.no_grad():
         for parent, name in layers:  # one by one, each old weight freed before the next is laid out
-            setattr(parent, name, Prepacked(getattr(parent, name)))
+            stays_low = name in INNER and (parent, "down_proj") in layers
+            setattr(parent, name, Prepacked(getattr(parent, name), stays_low=stays_low))
     if layers:
         model.float()
     return len(layers)
