@@ -231,7 +231,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     low = "bfloat16" if has_fast_bfloat16(torch.device("cpu")) else "float32"
     save_model(base, folder / "model")
     cells = [*scoring(folder / "model", 4 if small else 8), training(base, 4 if small else 8, low)]
-    cells += policy_step(base, 8, 8 if small else 32, low, folder)
+    cells += policy_step(base, 8, 16 if small else 32, low, folder)
     cells = [cell for cell in cells if options.only in cell.name]
     attainable = Attainable(AutoConfig.from_pretrained(base))
     for cell in cells:
