@@ -11,7 +11,7 @@ members the accuracy along the segment must not fall below the interpolation of 
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
@@ -105,35 +105,35 @@ class MergedModel:
         }
 
 
-def weighted_state(parts: Sequence[tuple[Path, float]]) -> "dict[str, torch.Tensor]":
-    """Sum of weight * tensor in float32 over checkpoints' safetensors. Raises BadInputError where names, shapes or
-    integer tensors differ."""
+def weighted_weights(parts: Sequence[tuple[Path, float]]) -> "Iterator[tuple[str, torch.Tensor]]":
+    """Sum of weight * tensor in float32 over checkpoints' safetensors, one tensor at a time. Raises BadInputError where
+    names, shapes or integer tensors differ."""
     import torch
     from safetensors import safe_open
 
-    total: dict[str, torch.Tensor] = {}
-    for number, (folder, weight) in enumerate(parts):
-        seen: set[str] = set()
-        for file in sorted(folder.glob("*.safetensors")):
-            if file.name.startswith("assay."):
-                continue
-            with safe_open(file, framework="pt") as tensors:
-                for name in tensors.keys():  # noqa: SIM118  # not a dictionary
-                    tensor = tensors.get_tensor(name)
-                    seen.add(name)
-                    if number == 0:
-                        total[name] = tensor.float() * weight if tensor.is_floating_point() else tensor
-                    elif name not in total or total[name].shape != tensor.shape:
-                        raise BadInputError(
-                            f"its weight {name!r} is not there, or of another shape, in {parts[0][0]}", file=folder
-                        )
-                    elif tensor.is_floating_point():
-                        total[name].add_(tensor.float(), alpha=weight)
-                    elif not torch.equal(total[name], tensor):
-                        raise BadInputError(f"its integer weight {name!r} differs from {parts[0][0]}'s", file=folder)
-        if seen != total.keys():
-            raise BadInputError(f"has {len(seen)} weights, {parts[0][0]} has {len(total)}", file=folder)
-    return total
+    with ExitStack() as stack:
+        stored: list[dict[str, Any]] = []
+        for folder, _ in parts:
+            files = [file for file in sorted(folder.glob("*.safetensors")) if not file.name.startswith("assay.")]
+            opened = [stack.enter_context(safe_open(file, framework="pt")) for file in files]
+            stored.append({name: tensors for tensors in opened for name in tensors.keys()})  # noqa: SIM118
+            if len(stored[-1]) != len(stored[0]):
+                raise BadInputError(f"has {len(stored[-1])} weights, {parts[0][0]} has {len(stored[0])}", file=folder)
+        for name, first in stored[0].items():
+            total = first.get_tensor(name)
+            exact = None if total.is_floating_point() else total
+            total = total if exact is not None else total.float() * parts[0][1]
+            for (folder, weight), tensors in zip(parts[1:], stored[1:], strict=True):
+                tensor = tensors[name].get_tensor(name) if name in tensors else None
+                if tensor is None or tensor.shape != total.shape:
+                    raise BadInputError(
+                        f"its weight {name!r} is not there, or of another shape, as {parts[0][0]} has it", file=folder
+                    )
+                if exact is None:
+                    total.add_(tensor.float(), alpha=weight)
+                elif not torch.equal(exact, tensor):
+                    raise BadInputError(f"its integer weight {name!r} differs from {parts[0][0]}'s", file=folder)
+            yield name, total
 
 
 def check_members(folders: Sequence[Path]) -> list[RewardModelSpec]:
@@ -230,7 +230,10 @@ def merge_models(workspace: Workspace, config: MergeConfig) -> MergedModel:
 
         def right(parts: Sequence[tuple[int, float]]) -> Floats:
             """1 where the model of these weights ranks the pair right, nan where it cannot score it: [N]."""
-            model.load_state_dict(weighted_state([(folders[i], weight) for i, weight in parts]))
+            weights = model.state_dict()
+            with torch.no_grad():
+                for name, values in weighted_weights([(folders[i], weight) for i, weight in parts]):
+                    weights[name].copy_(values)
             return _right(TransformersScorer(model, renderer, spec, name=config.name), pairs, advance)
 
         members = [right([(i, 1.0)]) for i in range(len(names))]

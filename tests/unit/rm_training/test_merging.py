@@ -24,7 +24,7 @@ from assay.statistics.intervals import Interval
 from assay.workspace import Workspace
 from assay_rm_training.run_settings import EnsembleConfig, MergeConfig
 from assay_rm_training.runs.ensemble import build_ensemble
-from assay_rm_training.runs.merge import Segment, check_members, merge_models, weighted_state
+from assay_rm_training.runs.merge import Segment, check_members, merge_models, weighted_weights
 from assay_serving.model_config import ModelConfig
 from assay_serving.model_loader import open_scorer
 from assay_serving.scorer import ScoreItem
@@ -68,7 +68,7 @@ def make_member(tmp_path: Path) -> Make:
 def test_card_A11_a_linear_head_averages_as_its_predictions_do(make_member: Make) -> None:
     """Where only a linear head differs, averaging weights is averaging predictions, as in the card's first example."""
     folders = [make_member(f"m{i}", seed=i) for i in range(3)]
-    state = weighted_state([(folder, 1 / 3) for folder in folders])
+    state = dict(weighted_weights([(folder, 1 / 3) for folder in folders]))
     tokenizer = load_tokenizer(str(folders[0]))
     model = load_scalar_model(str(folders[0]), tokenizer, dtype=torch.float32, device=torch.device("cpu"))
     model.load_state_dict(state)
@@ -96,8 +96,8 @@ def test_card_A11_in_general_the_two_differ() -> None:
 
 def test_the_average_is_taken_in_float32_and_weights_add_up(make_member: Make) -> None:
     first, second = make_member("a", seed=1), make_member("b", seed=2)
-    state = weighted_state([(first, 0.25), (second, 0.75)])
-    one, two = weighted_state([(first, 1.0)]), weighted_state([(second, 1.0)])
+    state = dict(weighted_weights([(first, 0.25), (second, 0.75)]))
+    one, two = (dict(weighted_weights([(folder, 1.0)])) for folder in (first, second))
     for name, tensor in state.items():
         assert tensor.dtype == torch.float32
         torch.testing.assert_close(tensor, 0.25 * one[name] + 0.75 * two[name])
