@@ -54,7 +54,7 @@ def on_pretend_device(work: Callable[..., T], *arguments: Any) -> T:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(IMPORTED)
     with context.Pool(1) as pool:
-        return pool.apply(_in_process, (work, arguments))
+        return pool.apply(_in_process, (work, arguments))  # type: ignore[no-any-return]
 
 
 class DeviceTensor(torch.Tensor):
@@ -64,7 +64,7 @@ class DeviceTensor(torch.Tensor):
 
     @staticmethod
     def __new__(cls, held: torch.Tensor) -> DeviceTensor:
-        tensor: Any = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        tensor: Any = torch.Tensor._make_wrapper_subclass(
             cls,
             held.size(),
             strides=held.stride(),
@@ -84,7 +84,7 @@ class DeviceTensor(torch.Tensor):
         return f"DeviceTensor({self.held!r})"
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         return _run(func, args, kwargs or {})
 
 

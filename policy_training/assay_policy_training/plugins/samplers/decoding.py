@@ -357,7 +357,7 @@ class Decoding:
         remaining, numbers, goes = torch.stack([self._remaining(rows), rows, going.long()]).tolist()
         goes = [bool(each) for each in goes]
         if self.stops:
-            self._stop(numbers, goes, seen)
+            self._stop(rows, numbers, goes, seen)
         for index, row in enumerate(numbers):
             if goes[index]:
                 continue
@@ -371,26 +371,34 @@ class Decoding:
                 ]
         return compacted(goes), max((most for most, goes_on in zip(remaining, goes, strict=True) if goes_on), default=0)
 
-    def _stop(self, rows: Sequence[int], goes: list[bool], seen: Tensor) -> None:
-        """End the rows whose newest tokens complete one of `stops`, after the token that does. What was drawn since is
-        as if it had not been."""
+    def _stop(self, rows: Tensor, numbers: Sequence[int], goes: list[bool], seen: Tensor) -> None:
+        """End the rows (`numbers`) whose newest tokens complete one of `stops`, after the token that does. What was
+        drawn since is as if it had not been."""
         assert self.stops is not None
-        for index, row in enumerate(rows):
-            turn, start = self.turn(row), int(self._turn_starts[row])
-            first = self._read.get(row, 0) + 1
-            self._read[row] = len(turn)
-            newest = range(first, len(turn) + goes[index])  # a row that has ended needs no text at its last token
-            end = next((end for end in newest if self.stops.reached(turn[:end])), None)
+        width = (
+            self.stops.tail + self.unread
+        )  #: of each row's last tokens: those since it was asked, and what is before
+        places = self._lengths[rows, None] + torch.arange(-width, 0, device=rows.device)
+        newest = self.tokens[rows[:, None], places.clamp(min=0)]
+        for index, (length, start, *tokens) in enumerate(
+            torch.cat([torch.stack([self._lengths[rows], self._turn_starts[rows]], 1), newest], 1).tolist()
+        ):
+            row = numbers[index]
+            first = start + self._read.get(row, 0) + 1
+            begin = max(start, first - self.stops.tail)
+            tokens = tokens[width - (length - begin) :]
+            self._read[row] = length - start
+            ends = range(first, length + goes[index])  # a row that has ended needs no text at its last token
+            end = next((end for end in ends if self.stops.reached(tokens[: end - begin])), None)
             if end is None:
                 continue
             goes[index] = False
-            if excess := len(turn) - end:
-                after = slice(start + end, start + len(turn))
-                self.tokens[row, after] = int(self.policy.tokenizer.pad_token_id)
-                self.mask[row, after], self.logp[row, after] = False, 0.0
-                self._lengths[row] -= excess
+            if end < length:
+                self.tokens[row, end:length] = int(self.policy.tokenizer.pad_token_id)
+                self.mask[row, end:length], self.logp[row, end:length] = False, 0.0
+                self._lengths[row] = end
                 counted = seen[index].cumsum(0)
-                seen[index] &= counted <= counted[-1] - excess
+                seen[index] &= counted <= counted[-1] - (length - end)
 
     @torch.no_grad()
     def longest(self) -> Tensor:
