@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from measure import Report, Spread, arguments, interleaved, ratio, versions
+from measure import LEAST_ROUNDS, Cost, Report, Spread, arguments, compare, cpu_seconds, ratio, versions
 from trl_grpo_child import share
 
 MEASURES = (
@@ -60,14 +60,15 @@ class Child:
         except subprocess.TimeoutExpired:
             self.process.kill()
 
-    def step(self) -> float:
-        """Tokens a second of the whole step."""
+    def step(self) -> Cost:
+        """Seconds of the whole step, and CPU seconds of the process and its children, for its tokens."""
         assert self.process.stdin is not None
+        before = cpu_seconds(self.process.pid)
         self.process.stdin.write("step\n")
         self.process.stdin.flush()
         answer = self._answer()
         self.steps.append(answer)
-        return float(answer["tokens"] / answer["seconds"]["whole"])
+        return Cost(answer["seconds"]["whole"], cpu_seconds(self.process.pid) - before, answer["tokens"])
 
     def rates(self, stage: str) -> list[float]:
         """Tokens a second of a stage, step by step."""
@@ -139,19 +140,19 @@ def run(options: argparse.Namespace, folder: Path, running: ExitStack) -> None:
     for child in contenders.values():  # the first step compiles, allocates and reads files
         child.step()
         child.steps.clear()
-    interleaved({name: child.step for name, child in contenders.items()}, rounds)
+    measured = compare({name: child.step for name, child in contenders.items()}, options, rounds=rounds)
     for name, child in contenders.items():
         report.figures[name] = {
             "tokens_per_s": str(Spread.of(child.rates("whole"))),
             "tokens_per_step": str(Spread.of([float(step["tokens"]) for step in child.steps])),
             "seconds": {s: str(Spread.of([step["seconds"][s] for step in child.steps])) for s in STAGES},
         }
-    for stage in ("whole", "sample", "update"):
+    report.ratios["whole step, assay / TRL"] = measured.ratio("assay", "TRL")
+    for stage in ("sample", "update") if len(measured.costs["TRL"]) >= LEAST_ROUNDS else ():
         rates = (contenders["assay"].rates(stage), contenders["TRL"].rates(stage))
-        report.ratios[f"{stage} step, assay / TRL" if stage == "whole" else f"{stage}, assay / TRL"] = ratio(*rates)
+        report.ratios[f"{stage}, assay / TRL"] = ratio(*rates)
     if "assay, vLLM sampler" in contenders:
-        rates = (contenders["assay, vLLM sampler"].rates("whole"), contenders["TRL"].rates("whole"))
-        report.ratios["whole step, assay with the vLLM sampler / TRL"] = ratio(*rates)
+        report.ratios["whole step, assay with the vLLM sampler / TRL"] = measured.ratio("assay, vLLM sampler", "TRL")
     for name, value in report.figures.items():
         print(f"{name}: {value}")
     report.finish(options)
