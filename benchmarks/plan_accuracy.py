@@ -47,7 +47,7 @@ CELLS: dict[str, tuple[str, dict[str, Any], int, int]] = {
     "bt-4bit": ("bt", {"micro_batch_tokens": 1400, "batch_size": 4, "lora": 16, "base_weights": "4bit"}, 64, 256),
     "dpo-full": ("dpo", {"micro_batch_tokens": 512, "batch_size": 2}, 64, 96),
 }
-QUICK = ("bt-full", "bt-lora", "grpo", "bt-offloaded")
+QUICK = ("bt-lora", "grpo", "bt-offloaded")
 #: glibc gives a freed block back at once where it is as large as this; else it keeps many, in holes of its heap.
 RETURNED = {"MALLOC_MMAP_THRESHOLD_": "131072"}
 WAYS: dict[str, dict[str, str]] = {"plan": {}, "measured": RETURNED, "glibc's heap": {}}
