@@ -147,7 +147,7 @@ def test_rows_are_of_their_weights_and_a_killed_server_loses_none(
     assert all(row["staleness_max"] <= 1 for row in rows)
     assert_every_group_once(tmp_path)
     assert_of_their_weights(model, batches, published)
-    assert not list((tmp_path / "weights").iterdir())
+    assert not (tmp_path / "weights").exists(), "weights are left behind"
 
 
 def assert_every_group_once(folder: Path) -> None:
