@@ -3,7 +3,7 @@
 The same model, prompts, group, lengths and reward (share of lower-case letters); no reference, one update a batch,
 bfloat16 products around float32 weights, vLLM in the process for rollouts (`--sampler transformers`: our own). Tokens
 are those of the responses. ASSAY_TRL_PYTHON names a Python with trl==1.16.0 and vllm, ASSAY_VERL_PYTHON one with verl,
-whose options are written from its documentation and have not been run here.
+whose options are written from memory and have not been run here.
 """
 
 from __future__ import annotations

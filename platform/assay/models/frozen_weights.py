@@ -34,7 +34,7 @@ def keep_frozen(model: Any, weights: BaseWeights = "auto", device: torch.device 
     layer. Returns the bytes saved.
 
     `auto`: in bfloat16 those that it holds exactly. Layers that share their weight with another (a tied head) and
-    output layers, whose weights are read by other code than theirs, stay as they are.
+    heads, whose weights are read by other code than theirs, stay as they are.
     """
     before: int = sum(p.nbytes for p in model.parameters())
     for layer in linear_layers(model, trained=False) if weights != "float32" else ():
@@ -49,14 +49,13 @@ def keep_frozen(model: Any, weights: BaseWeights = "auto", device: torch.device 
 
 
 def linear_layers(model: Any, *, trained: bool) -> list[nn.Linear]:
-    """Layers with a float32 weight that nothing else reads."""
+    """Layers below the heads with a float32 weight that nothing else reads."""
     read_elsewhere = {id(model.get_input_embeddings()), id(model.get_output_embeddings())}
     return [
         module
-        for module in model.modules()
+        for module in getattr(model, model.base_model_prefix, model).modules()
         if type(module) is nn.Linear
         and id(module) not in read_elsewhere
-        and module.out_features > 1
         and module.weight.requires_grad == trained
         and module.weight.dtype == torch.float32
     ]
@@ -71,6 +70,12 @@ def halve(layer: nn.Linear) -> None:
 def unhalve(layer: nn.Linear) -> None:
     layer.weight.data = layer.weight.data.float()
     layer.__class__ = nn.Linear
+
+
+def restored_bytes(model: Any) -> int:
+    """What `restore_frozen` takes beside what there is."""
+    kept = [layer for layer in model.modules() if isinstance(layer, Bfloat16Linear | FourBitLinear)]
+    return sum(4 * layer.out_features * layer.in_features - layer.weight.nbytes for layer in kept)
 
 
 def restore_frozen(model: Any) -> None:

@@ -23,7 +23,7 @@ from assay.models.chat.image_reader import ImageReader, references_of
 from assay.models.chat.options import ChatOptions
 from assay.models.chat.renderer import Renderer
 from assay.models.checkpointing import checkpoint_layers
-from assay.models.devices import float32_products
+from assay.models.devices import float32_products, unused_memory
 from assay.models.frozen_weights import keep_frozen, loading_device
 from assay.models.loading import load_causal_lm, load_tokenizer, resolve_model
 from assay.models.memory_options import BaseWeights, check_base_weights
@@ -55,6 +55,10 @@ class Lora:
     alpha: int = 16
     targets: str = "all-linear"
     base_weights: BaseWeights = "auto"
+
+    def __post_init__(self) -> None:
+        if not self.rank:
+            check_base_weights(self.base_weights, False, "none", "lora.base_weights")
 
 
 class Policy:
@@ -324,10 +328,14 @@ def reload_difference(
     """The largest difference of a log-prob of `probe` between the checkpoint at `folder` and `trained`
     (`Policy.float32_logp`).
 
-    Loads the checkpoint: the trained policy and its optimiser need not be in memory any more.
+    Loads the checkpoint: the trained policy and its optimiser need not be in memory any more. A GPU that has no room
+    for it, which is float32, is not used.
     """
+    free = unused_memory(device)
+    if free is not None and 1.1 * sum(file.stat().st_size for file in folder.glob("*.safetensors")) > free:
+        device = torch.device("cpu")
     reloaded = Policy(str(folder), device=device, max_prompt_tokens=1, media=media)
-    return float((reloaded.float32_logp(probe) - trained).abs().max())
+    return float((reloaded.float32_logp(probe) - trained.to(device)).abs().max())
 
 
 def with_adapter(base: Any, lora: Lora, device: torch.device, *, autocast: bool) -> Any:

@@ -195,9 +195,8 @@ class RolloutCollector:
         parallel = self.policy.parallel
         share = process_share(request, parallel.rank, parallel.world)
         rollouts: Rollouts | None = None
-        has_engine = isinstance(
-            self.sampler, PublishesWeights
-        )  # an engine's weights: gathered one by one, for it alone
+        # An engine's weights are gathered one by one, for it alone.
+        has_engine = isinstance(self.sampler, PublishesWeights)
         if has_engine:
             self.generator.publish(self.policy, version, clock)
         with nullcontext() if has_engine else self.policy.gathered_parameters():

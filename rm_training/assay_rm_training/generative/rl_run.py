@@ -19,6 +19,7 @@ from assay.models.chat.options import ChatOptions
 from assay.models.chat.renderer import Renderer
 from assay.models.contamination import union
 from assay.models.devices import pick_device
+from assay.models.memory_options import MOMENT_BYTES
 from assay.models.parallelism.distributed import world_size
 from assay.models.spec import Judging, ParityCheck, RewardModelSpec
 from assay.runs.callbacks import StepCallback
@@ -198,6 +199,7 @@ def _train(
         lora=recipe.lora,
         with_reference=recipe.needs_reference,
         teacher=None if recipe.teacher is None else locate_model(run.workspace, recipe.teacher)[0],
+        moment_bytes=MOMENT_BYTES[recipe.optimisation.optimizer],
     )
     offer = plan.offer(policy.renderer)
     fitting_rows, too_long = _fitting(rows, form, policy, offer)

@@ -28,6 +28,7 @@ from assay.models.frozen_weights import loading_device
 from assay.models.loading import load_causal_lm, load_tokenizer
 from assay.models.spec import Judging, Kind
 from assay.models.token_losses import token_losses
+from assay.models.unread_weights import reads_later
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
 from assay_policy_training.core.logprobs import check_head, vocabulary_head
@@ -174,8 +175,10 @@ class GenerativeSft(MethodFields):
         tokenizer = load_tokenizer(config.base)
         device = loading_device(config.base_weights, device)
         model = load_causal_lm(config.base, tokenizer, dtype=torch.float32, device=device)
-        check_head(model, device)
-        return prepare(TrainableModel(model, tokenizer, new_head=False, heads=()), config, language_model=True)
+        if not (later := reads_later()):
+            check_head(model, device)
+        trainable = TrainableModel(model, tokenizer, new_head=False, heads=(), unchecked=later)
+        return prepare(trainable, config, language_model=True)
 
     def read(self, workspace: Workspace | None, data: str) -> list[JudgedRow]:
         return read_judged(workspace, data, self.form)

@@ -14,6 +14,7 @@ detaching it before the model is saved, setting the weights of the model's head.
 
 from __future__ import annotations
 
+import logging
 import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -23,16 +24,19 @@ import torch
 from assay.errors import BadInputError
 from assay.models.chat.image_reader import ImageReader
 from assay.models.checkpointing import checkpoint_layers
-from assay.models.devices import pick_dtype
-from assay.models.frozen_weights import keep_frozen, loading_device, restore_frozen
+from assay.models.devices import pick_dtype, unused_memory
+from assay.models.frozen_weights import keep_frozen, loading_device, restore_frozen, restored_bytes
 from assay.models.heads import HEAD
 from assay.models.loading import has_reward_head, load_scalar_model, load_tokenizer
 from assay.models.parallelism.distributed import local_device
+from assay.models.unread_weights import read_weights
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 from assay_serving.model_reference import media_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -49,13 +53,19 @@ class TrainableModel:
     heads: tuple[str, ...] = (HEAD,)
     base: str = ""  #: the name that it was loaded by, where the method needs it
     images: ImageReader | None = None  #: of a model that reads them, where the method does
+    unchecked: bool = False  #: its vocabulary head is to be compared with the model's logits once its weights are read
 
     def trainable(self) -> dict[str, torch.nn.Parameter]:
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
     def merge(self) -> PreTrainedModel:
-        """The stock model with the adapters folded into its weights; changes the model in place."""
+        """The stock model with the adapters folded into its weights, in float32; changes the model in place. It is in
+        main memory where the device that held smaller weights has no room for it."""
         if self.adapter is not None:
+            free = unused_memory(self.model.device)
+            if free is not None and 1.1 * restored_bytes(self.model) > free:
+                log.warning("%s has no room for the merged weights in float32: checks go on here", self.model.device)
+                self.adapter.to("cpu")
             restore_frozen(self.model)
             self.model = self.adapter.merge_and_unload()
             self.adapter = None
@@ -126,6 +136,8 @@ def _with_adapters(trainable: TrainableModel, lora: LoraConfig, seed: int, *, la
     from peft import LoraConfig as PeftLoraConfig
     from peft import TaskType, get_peft_model
 
+    if not language_model:
+        read_weights(*(getattr(trainable.model, head) for head in trainable.heads))  # peft copies them
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore", FutureWarning)  # raised by peft for its use of transformers
         torch.manual_seed(seed)

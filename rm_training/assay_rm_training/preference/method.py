@@ -17,7 +17,7 @@ from assay.models.frozen_weights import loading_device
 from assay.models.loading import load_causal_lm, load_tokenizer, spec_of
 from assay.models.readings import Implicit
 from assay.models.spec import Kind
-from assay.models.unread_weights import read_weights
+from assay.models.unread_weights import read_weights, reads_later
 from assay.runs.progress_bar import Advance, silent
 from assay.settings import check_settings
 from assay_policy_training.core.logprobs import check_head, vocabulary_head
@@ -79,9 +79,12 @@ class PolicyMethod(MethodFields):
         tokenizer = load_tokenizer(config.base)
         device = loading_device(config.base_weights, device)
         model = load_causal_lm(config.base, tokenizer, dtype=torch.float32, device=device)
-        check_head(model, device)
+        if not (later := reads_later()):
+            check_head(model, device)
         images = ImageReader.load(config.base, tokenizer, media_of(None))
-        trainable = TrainableModel(model, tokenizer, new_head=False, heads=(), base=config.base, images=images)
+        trainable = TrainableModel(
+            model, tokenizer, new_head=False, heads=(), base=config.base, images=images, unchecked=later
+        )
         return prepare(trainable, config, language_model=True)
 
     def prepare(

@@ -10,10 +10,13 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from assay.models.loading import context_length
 from assay.models.parallelism.distributed import local_device
 from assay.models.parallelism.process_group import worker_group
 from assay.models.parallelism.strategy import SingleProcess, parallel_strategy
+from assay_policy_training.core.logprobs import check_head
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.stored_dataset import share_datasets
 from assay_rm_training.methods.method import method_of
@@ -30,11 +33,21 @@ class WorkerSettings(NamedTuple):
     resume: bool
 
 
+def divide(trainable: TrainableModel, parallel: SingleProcess) -> None:
+    """In all processes together. Raises BadInputError as `check_head`, where that could not be done at loading."""
+    parallel.prepare(trainable)
+    if trainable.unchecked:
+        model: Any = trainable.model.eval()  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            parallel.forward(model, lambda: check_head(model, model.device))
+        model.train()
+
+
 def begin(
     trainable: TrainableModel, data: EncodedDataset[Any], eval_data: EncodedDataset[Any] | None, parallel: SingleProcess
 ) -> None:
     """Shard the model, and give the other processes the encoded items: only the first reads and encodes."""
-    parallel.prepare(trainable)
+    divide(trainable, parallel)
     if parallel.world > 1:
         share_datasets((data, eval_data), parallel)
 
@@ -52,7 +65,7 @@ def run_worker() -> None:
         with parallel.loading():
             trainable = method.load(config, device)
         config = config.within(context_length(trainable.model.config))
-        parallel.prepare(trainable)
+        divide(trainable, parallel)
         datasets = share_datasets(None, parallel, Path(copies))
         assert datasets[0] is not None
         train(

@@ -12,6 +12,8 @@ from assay.models.loading import load_causal_lm, load_scalar_model, load_tokeniz
 from assay.models.published_weights import write_model
 from assay.models.unread_weights import read_weights, reading_later, source_of
 from assay_policy_training.core.policy import Lora, Policy
+from assay_rm_training.model.trainable_model import load_trainable
+from assay_rm_training.training_config import LoraConfig, TrainingConfig
 
 CPU = torch.device("cpu")
 SIZES: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3}
@@ -87,6 +89,20 @@ def test_adapters_and_kept_formats_are_the_same(folders: Path) -> None:
     frozen = [w for w in later.parameters() if source_of(w) is not None and w.dtype == torch.bfloat16]
     assert len(frozen) == 7 * SIZES["num_hidden_layers"]
     assert all(weight.untyped_storage().nbytes() == 2 for weight in frozen)
+    read_weights(later)
+    same(later, at_once)
+
+
+def test_a_reward_head_under_adapters_is_read(tmp_path: Path) -> None:
+    """peft copies the head."""
+    tokenizer = load_tokenizer("tiny")
+    base = load_scalar_model("tiny", tokenizer, dtype=torch.float32, device=CPU, new_head=True, seed=5)
+    write_model(base, tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    config = TrainingConfig(str(tmp_path), device="cpu", dtype="float32", lora=LoraConfig(4))
+    at_once = load_trainable(config, CPU).model
+    with reading_later():
+        later = load_trainable(config, CPU).model
     read_weights(later)
     same(later, at_once)
 

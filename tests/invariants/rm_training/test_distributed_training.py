@@ -35,6 +35,7 @@ from assay_rm_training.objectives.objective import Objective
 from assay_rm_training.preference.method import PolicyMethod
 from assay_rm_training.preference.pairs import Dpo
 from assay_rm_training.preference.unpaired import Kto
+from assay_rm_training.training.distributed import divide
 from assay_rm_training.training.loop import train
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 
@@ -114,7 +115,7 @@ def run(
     data = encoded(method)
     if isinstance(method, PolicyMethod):
         data, _ = method.prepare(trainable, config, data, None)
-    parallel.prepare(trainable)
+    divide(trainable, parallel)
     made = 0
 
     def advance(steps: int) -> None:

@@ -12,12 +12,13 @@ from assay.errors import BadInputError
 from assay.models import memory_options
 from assay.models.chat.renderer import Renderer
 from assay.models.four_bit import FourBitLinear
-from assay.models.frozen_weights import restore_frozen
+from assay.models.frozen_weights import restore_frozen, restored_bytes
 from assay.models.loading import load_tokenizer
 from assay.models.offloaded import OffloadedAdamW
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.pair_dataset import encode_pairs
 from assay_rm_training.methods.bradley_terry import BradleyTerry
+from assay_rm_training.methods.multi_objective import MultiObjective
 from assay_rm_training.model.trainable_model import TrainableModel, load_trainable
 from assay_rm_training.training.loop import make_optimizer, train, train_step
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
@@ -71,6 +72,16 @@ def test_adamw_on_the_host_is_adamw(dtype: str, data: EncodedDataset[Any], tmp_p
         assert optimizer.masters[matrix] is matrix  # device and host are one
 
 
+def test_several_outputs_of_a_head_stay_float32() -> None:
+    """As its products are."""
+    config = replace(BASE, dtype="bfloat16", optimizer="adamw_offloaded")
+    trainable = MultiObjective(("helpful", "short")).load(config, CPU)
+    make_optimizer(trainable, config)
+    formats = {name: p.dtype for name, p in trainable.trainable().items()}
+    assert formats[f"{trainable.heads[-1]}.weight"] == torch.float32
+    assert formats["model.layers.0.mlp.up_proj.weight"] == torch.bfloat16
+
+
 def test_moments_in_8_bit_are_near(data: EncodedDataset[Any], tmp_path: Path) -> None:
     pytest.importorskip("bitsandbytes", reason=memory_options.INSTALL)
     expected = trained(BASE, data, tmp_path / "whole")
@@ -119,7 +130,9 @@ def test_4_bit_weights_give_the_gradients_of_their_values(data: EncodedDataset[A
     assert len(layers) == 7 * trainable.model.config.num_hidden_layers
     assert all(8 * layer.weight.nbytes == layer.in_features * layer.out_features * 4 for layer in layers)
     losses, gradients = _gradients(trainable, data)
+    growth, before = restored_bytes(trainable.model), sum(p.nbytes for p in trainable.model.parameters())
     restore_frozen(trainable.model)
+    assert sum(p.nbytes for p in trainable.model.parameters()) - before == growth
     assert not any(isinstance(module, FourBitLinear) for module in trainable.model.modules())
     float_losses, float_gradients = _gradients(trainable, data)
     assert torch.equal(losses, float_losses)

@@ -124,6 +124,14 @@ def test_a_policys_engine_memory(policy: Policy) -> None:
     assert memory.row == 2 * 2 * config.num_hidden_layers * config.num_key_value_heads * size * 72
 
 
+def test_an_engine_beside_4_bit_weights_has_its_own_whole(policy: Policy) -> None:
+    pytest.importorskip("bitsandbytes")
+    packed = Policy("tiny", device=policy.device, max_prompt_tokens=64, lora=Lora(4, base_weights="4bit"))
+    assert engine_memory(packed, 72, "bfloat16").weights == engine_memory(policy, 72, "bfloat16").weights
+    with pytest.raises(BadInputError, match=r"lora.base_weights.*all are trained"):
+        load_recipe("grpo", ["lora.base_weights=4bit"])
+
+
 def program(folder: Path, version: str) -> str:
     """In the place of the Python of an environment that has that vLLM."""
     path = folder / "python"

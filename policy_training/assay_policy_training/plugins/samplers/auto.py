@@ -42,7 +42,7 @@ class Auto(RecipeSettings, section="sampler"):
 def obstacles(policy: Policy, sampling: Sampling, asynchrony: Asynchrony) -> Iterator[str]:
     """What vLLM does not sample, or not beside a training, as the default sampler."""
     from assay_policy_training.plugins.samplers.vllm.memory import memory_share
-    from assay_policy_training.plugins.samplers.vllm.policy_engine import engine_dtype, needed_length
+    from assay_policy_training.plugins.samplers.vllm.policy_engine import adapter_rank, engine_dtype, needed_length
 
     if asynchrony.actors:
         yield "rollout actors share no engine (sampler.kind=vllm_server starts one each)"
@@ -53,6 +53,8 @@ def obstacles(policy: Policy, sampling: Sampling, asynchrony: Asynchrony) -> Ite
     if getattr(unwrapped(policy.model), "is_quantized", False):
         yield "the policy's base is quantised"
     try:
+        if policy.lora is not None:
+            adapter_rank(policy.lora.rank)
         memory_share(policy, sampling, needed_length(policy, sampling), engine_dtype(policy, "auto"), sleeps=True)
     except BadInputError as error:
         yield str(error)

@@ -375,9 +375,8 @@ class Decoding:
         """End the rows (`numbers`) whose newest tokens complete one of `stops`, after the token that does. What was
         drawn since is as if it had not been."""
         assert self.stops is not None
-        width = (
-            self.stops.tail + self.unread
-        )  #: of each row's last tokens: those since it was asked, and what is before
+        # Of each row's last tokens: those since it was asked, and what is before.
+        width = self.stops.tail + self.unread
         places = self._lengths[rows, None] + torch.arange(-width, 0, device=rows.device)
         newest = self.tokens[rows[:, None], places.clamp(min=0)]
         for index, (length, start, *tokens) in enumerate(

@@ -7,6 +7,7 @@ the rule (`assay.planning.engine_memory`), processors, whose cache has a size of
 import torch
 
 from assay.models.attention.packing import unwrapped
+from assay.models.four_bit import FourBitLinear
 from assay.planning.engine_memory import EngineMemory, engine_share
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.sampling import Sampling
@@ -17,8 +18,10 @@ def engine_memory(policy: Policy, tokens: int, dtype: str) -> EngineMemory:
     model = unwrapped(policy.model)
     text = model.config.get_text_config()
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    packed = sum(layer.weight.numel() for layer in model.modules() if isinstance(layer, FourBitLinear))
     return EngineMemory.of(
-        parameters=sum(p.numel() for name, p in model.named_parameters() if ".lora_" not in name),
+        # a byte of 4-bit weights is two
+        parameters=packed + sum(p.numel() for name, p in model.named_parameters() if ".lora_" not in name),
         layers=text.num_hidden_layers,
         heads=heads,
         head_size=getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads,

@@ -109,7 +109,7 @@ class VllmSampler:
         self.difference = self.check(policy, version)
 
     def release(self) -> None:
-        """See `ReleasesMemory`."""
+        """See `PublishesWeights`."""
         self.engine.sleep()
 
     @torch.no_grad()

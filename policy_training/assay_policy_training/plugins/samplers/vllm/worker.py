@@ -51,7 +51,9 @@ class PolicyWorker:
         if (path := location.get("path")) is not None:
             packed = torch.from_file(path, shared=False, size=size, dtype=torch.uint8)  # outlives its directory entry
         else:
-            packed = self._mapped(location)[:size].clone()
+            mapped = self._mapped(location)
+            packed = mapped[:size].clone()
+            torch.cuda.synchronize(mapped.device)  # the copy is made before the trainer is told that it is
         self.take_weights([(name, _unpacked(packed, dtype, shape, first)) for name, dtype, shape, first in entries])
 
     def end_policy(self, key: str) -> dict[str, Any]:
