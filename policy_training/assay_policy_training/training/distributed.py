@@ -76,8 +76,8 @@ class WorkerConfig:
         recipe = recipe_from_dict(self.recipe)
         with parallel.loading():
             policy = self.load(device)
-        source = recipe.source.open(self.prompts, seed=recipe.seed, policy=policy)
         policy.divide(parallel)
+        source = recipe.source.open(self.prompts, seed=recipe.seed, policy=policy)  # some read prompts with its weights
         return PolicyLoop(recipe, policy, source, rewards, folder, extra=extra, on=self.on, choice=choice)
 
 

@@ -232,6 +232,11 @@ class InstalledVllm:
             raise BackendError(f"vLLM {self.version} cannot run {name}: {first_line(error)}") from error
 
 
+def process_model() -> str | None:
+    """What vLLM runs in this very process, and not in a child of it."""
+    return _alone[0] if _alone else None
+
+
 def take_process(name: str) -> None:
     """Before a model is started without a child process. Raises BackendError where there is one."""
     if _alone:

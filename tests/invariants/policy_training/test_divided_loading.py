@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from ctypes import CDLL
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,15 @@ from torch.distributed.tensor import DTensor
 from transformers import LlamaConfig, LlamaForCausalLM
 from two_processes import PATIENCE_S, error_file, launch
 
+from assay.domain import Message
 from assay.models.loading import load_tokenizer
 from assay.models.parallelism.distributed import torch_process_group
 from assay.models.parallelism.strategy import SingleProcess, parallel_strategy
 from assay.models.published_weights import full_tensor, merged_weights, write_model
 from assay.models.unread_weights import source_of
 from assay_policy_training.core.policy import Lora, Policy
+from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.plugins.prompts.gain_rl import measure_angles
 from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.training_config import TrainingConfig
@@ -82,6 +86,8 @@ def loaded(base: Path, parallel: SingleProcess) -> dict[str, dict[str, torch.Ten
         | {key: buffer.detach() for key, buffer in model.named_buffers()}
         for name, model in models.items()
     }
+    angles = measure_angles(full, [PromptItem((Message("user", "Name three colours."),))])
+    weights["angles of prompts"] = {"first": torch.tensor(astuple(angles[0]))}
     return weights | {"merged": dict(merged_weights(adapted.model))}
 
 

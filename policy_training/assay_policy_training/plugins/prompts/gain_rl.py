@@ -93,9 +93,15 @@ def _states(policy: Policy, ids: Sequence[int]) -> Tensor:
     mlp = getattr(network.layers[-1], "mlp", None) if hasattr(network, "layers") else None
     seen: list[Tensor] = []
     handle = None if mlp is None else mlp.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].detach()))
+
+    def last_hidden() -> Tensor:
+        inputs = torch.tensor([list(ids)], device=policy.device)
+        hidden: Tensor = network(input_ids=inputs, use_cache=False).last_hidden_state
+        return hidden
+
     try:
         with policy.precision():
-            last = network(input_ids=torch.tensor([list(ids)], device=policy.device), use_cache=False).last_hidden_state
+            last = policy.parallel.forward(policy.model, last_hidden)
     finally:
         if handle is not None:
             handle.remove()

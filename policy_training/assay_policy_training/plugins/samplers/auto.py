@@ -70,9 +70,12 @@ def vllm_plan() -> tuple[SamplerPlan | None, str]:
         vllm_version,
     )
     from assay_policy_training.plugins.samplers.vllm.server import VllmServerSampler
+    from assay_serving.vllm.in_process import process_model
 
     python = ""
     installed = vllm_version()
+    if installed is not None and (model := process_model()) is not None:
+        return None, f"this process has an engine already, of {model}, and holds one for its lifetime"
     if installed is None and (python := vllm_python()):
         installed = vllm_version(python)
     if installed is None:
