@@ -25,6 +25,7 @@ from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.plugins.samplers.auto import Auto, obstacles, vllm_plan
 from assay_policy_training.plugins.samplers.transformers import Transformers, TransformersSampler
 from assay_policy_training.plugins.samplers.vllm.buckets import FileCarrier, buckets
+from assay_policy_training.plugins.samplers.vllm.in_process import Vllm
 from assay_policy_training.plugins.samplers.vllm.installed import vllm_version
 from assay_policy_training.plugins.samplers.vllm.launch import Launch, launched
 from assay_policy_training.plugins.samplers.vllm.memory import engine_memory
@@ -176,7 +177,9 @@ def test_the_default_sampler_says_what_it_is_and_why(
     assert vllm_plan() == (None, "vLLM is not installed, and $ASSAY_VLLM_PYTHON names none")
     assert isinstance(Auto().chosen(policy, SAMPLING, Asynchrony()), Transformers)
     for asynchrony in (Asynchrony(actors=2), Asynchrony(lag=1)):
-        assert "sampler.kind=vllm" in next(obstacles(policy, SAMPLING, asynchrony))
+        assert "sampler.kind=vllm" in next(obstacles(Vllm(), policy, SAMPLING, asynchrony))
+    monkeypatch.setattr(policy, "device", torch.device("cuda:1"))
+    assert "on the first GPU" in next(obstacles(Vllm(), policy, SAMPLING, Asynchrony()))
 
 
 def test_an_engines_format_and_the_room_for_its_adapter(policy: Policy) -> None:

@@ -28,7 +28,7 @@ class Auto(RecipeSettings, section="sampler"):
     def chosen(self, policy: Policy, sampling: Sampling, asynchrony: Asynchrony) -> SamplerPlan:
         """The plan that is opened, of several processes the same in all; says in the log which one, and why."""
         plan, why = vllm_plan() if policy.device.type == "cuda" else (None, "there is no GPU")
-        obstacle = why if plan is None else next(obstacles(policy, sampling, asynchrony), None)
+        obstacle = why if plan is None else next(obstacles(plan, policy, sampling, asynchrony), None)
         if reasons := [each for each in policy.parallel.gather(obstacle) if each]:
             plan, why = None, reasons[0]
         log.info("sampler: %s, since %s", "transformers" if plan is None else "vLLM", why)
@@ -39,8 +39,9 @@ class Auto(RecipeSettings, section="sampler"):
         return self.chosen(policy, sampling, Asynchrony()).open(policy, sampling)
 
 
-def obstacles(policy: Policy, sampling: Sampling, asynchrony: Asynchrony) -> Iterator[str]:
-    """What vLLM does not sample, or not beside a training, as the default sampler."""
+def obstacles(plan: SamplerPlan, policy: Policy, sampling: Sampling, asynchrony: Asynchrony) -> Iterator[str]:
+    """What vLLM does not sample, or not beside a training, as the default sampler. `plan`: its own."""
+    from assay_policy_training.plugins.samplers.vllm.in_process import Vllm
     from assay_policy_training.plugins.samplers.vllm.memory import memory_share
     from assay_policy_training.plugins.samplers.vllm.policy_engine import adapter_rank, engine_dtype, needed_length
 
@@ -48,6 +49,8 @@ def obstacles(policy: Policy, sampling: Sampling, asynchrony: Asynchrony) -> Ite
         yield "rollout actors share no engine (sampler.kind=vllm_server starts one each)"
     elif asynchrony.ahead:
         yield "rollouts are generated during updates, when an engine would have to keep its memory (sampler.kind=vllm)"
+    if isinstance(plan, Vllm) and policy.device.index and policy.parallel.world == 1:
+        yield f"vLLM in this process runs on the first GPU, not on {policy.device} (CUDA_VISIBLE_DEVICES)"
     if policy.renderer.images is not None:
         yield "the policy reads images"
     if getattr(unwrapped(policy.model), "is_quantized", False):

@@ -19,6 +19,7 @@ import torch
 from assay.domain import Message
 from assay.errors import BackendError, BadInputError
 from assay.models.attention.packing import unwrapped
+from assay.models.devices import float32_products
 from assay.models.published_weights import adapter_weights, merged_weights
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.policy import Policy
@@ -125,9 +126,10 @@ class VllmSampler:
             stop=(),
             max_new_tokens=min(PROBE_TOKENS, self.sampling.max_new_tokens),
         )
-        groups = list(self._completions([PROBE], 1, version, sampling))
-        row = self._assembled([PROBE], 1, groups, version, sampling)
-        scores = policy.scores(row, temperature=PROBE_TEMPERATURE, prune_log_ratio=sampling.prune_log_ratio)
+        with float32_products(policy.device, "highest"):  # a training's are not exact
+            groups = list(self._completions([PROBE], 1, version, sampling))
+            row = self._assembled([PROBE], 1, groups, version, sampling)
+            scores = policy.scores(row, temperature=PROBE_TEMPERATURE, prune_log_ratio=sampling.prune_log_ratio)
         gap = (scores.logp.cpu() - row.logp_mu)[row.mask]
         worst = int(gap.abs().argmax())
         difference = float(gap.abs()[worst])
