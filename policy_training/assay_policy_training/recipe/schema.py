@@ -46,6 +46,8 @@ from assay_policy_training.plugins.protocols import (
 )
 from assay_policy_training.plugins.samplers.auto import Auto
 from assay_policy_training.plugins.samplers.episodes import in_environment
+from assay_policy_training.plugins.samplers.vllm.in_process import Vllm
+from assay_policy_training.plugins.samplers.vllm.server import VllmServerSampler
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,8 @@ class Recipe:
         BadInputError for a sampler that does not go with one."""
         plan = plan or self.sampler
         plan = plan.chosen(policy, self.sampling, self.asynchrony) if isinstance(plan, Auto) else plan
+        if self.asynchrony.ahead and not self.asynchrony.actors and isinstance(plan, Vllm | VllmServerSampler):
+            plan = replace(plan, sleep=False)  # it generates during updates
         sampler = plan.open(policy, self.sampling)
         return in_environment(policy, sampler, self.sampling, self.environment, self.episodes)
 

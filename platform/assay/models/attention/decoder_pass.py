@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from assay.models.attention.packed_attention import Layout, Span, packed_attention
+from assay.models.attention.packing import OWN_PASS
 from assay.models.attention.prepacked import number_format
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ LAYERS = frozenset({"LlamaDecoderLayer", "Qwen2DecoderLayer", "MistralDecoderLay
 #: Of hidden states, relative to the largest, by the number format of products: in bfloat16 one that is rounded the
 #: other way is 0.004 off.
 TOLERANCE = {"float32": 1e-5, "bfloat16": 0.02}
-_NAME = "_decoder_pass"
 
 
 class DecoderPass:
@@ -33,7 +33,7 @@ class DecoderPass:
 
     @classmethod
     def attach(cls, network: "PreTrainedModel") -> None:
-        """Give the network this pass, where it is one that it can run; `of` finds it."""
+        """Give the network this pass, where it is one that it can run; `packing.own_pass` finds it."""
         layers: Any = getattr(network, "layers", ())
         if network.device.type != "cpu" or network.dtype != torch.float32 or not layers:
             return
@@ -41,13 +41,7 @@ class DecoderPass:
             return
         small = cls(network)
         if small._agrees():
-            setattr(network, _NAME, small)
-
-    @staticmethod
-    def of(network: Any) -> "DecoderPass | None":
-        """The pass of a network that has one and needs no gradient now."""
-        attached: DecoderPass | None = network.__dict__.get(_NAME)
-        return None if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") else attached
+            setattr(network, OWN_PASS, small)
 
     def __call__(self, ids: torch.Tensor, positions: torch.Tensor, layout: Layout) -> torch.Tensor:
         """Last hidden states [1, N, H] of token ids [1, N] at these positions [1, N]."""
