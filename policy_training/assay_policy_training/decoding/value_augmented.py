@@ -68,7 +68,8 @@ class ValueAugmented(ValueTraining, section="decoder"):
             decoding = sampler.steered(items, seeds)
             columns = (decoding.tokens, decoding.mask, decoding.logp)
             batch = assemble(inputs.policy, items, 1, columns, version=0, stops=decoding.stops)
-            texts, kl = inputs.rewarded(batch.items, sampled_texts(batch)), decoding.kl.double().sum(1).tolist()
+            texts = inputs.rewarded(batch.items, sampled_texts(batch))
+            kl = (decoding.kl * decoding.mask).double().sum(1).tolist()
             return [DecodedResponse(text, kl[row], "by_token", text.tokens, 1) for row, text in enumerate(texts)]
 
         return decode
