@@ -64,7 +64,7 @@ class Attainable:
         while seconds < CALIBRATION_S:
             torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
             times, seconds = times + 1, time.process_time() - began
-        return times * self._flops / seconds / 1e9
+        return float(times * self._flops / seconds / 1e9)
 
 
 @dataclass

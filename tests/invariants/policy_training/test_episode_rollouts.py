@@ -411,10 +411,13 @@ class ScriptedEngine:
                 stop += 1
             yield [VllmCompletion(whole[len(row) : len(context) + stop], tuple(logp[at:stop].tolist()))] * n
 
-    def reload(self, folder: Path) -> None:
+    def load(self, weights: Any) -> None:
         """It has no weights."""
 
     def confirm(self) -> None:
+        """It has no weights."""
+
+    def sleep(self) -> None:
         """It has no weights."""
 
 

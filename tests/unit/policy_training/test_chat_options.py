@@ -145,8 +145,11 @@ class FixedEngine:
         for _ in rows:
             yield [VllmCompletion(self.ids, tuple(-0.1 * k for k in range(len(self.ids))))] * n
 
-    def reload(self, folder: Any) -> None:
+    def load(self, weights: Any) -> None:
         raise NotImplementedError
+
+    def sleep(self) -> None:
+        """It holds nothing that could be given back."""
 
     def confirm(self) -> None:
         """There is no server that could have died."""
