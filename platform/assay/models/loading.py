@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.errors import BackendError, BadInputError, NotFoundError
-from assay.models import config_only, embedded, tiny, tiny_vision, unread_weights, vision
+from assay.models import config_only, embedded, tiny, tiny_vision, vision
 from assay.models.hub import cached_alone
 from assay.models.quiet import quiet_transformers
 from assay.models.safe_files import check_weights, own_code_error
@@ -183,6 +183,8 @@ def _with_weights(
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """A model of the class `kind`, and what its checkpoint lacks and has too much. While a plan is made (`config_only`)
     without any weights; `new`: those that the checkpoint would lack."""
+    from assay.models import unread_weights  # with torch, which front processes do without
+
     if (planned := config_only.active()) is not None:
         return planned.build(kind, config, dtype, **options), {"missing_keys": [*new], "unexpected_keys": []}
     if unread_weights.reads_later() and Path(source := resolve_model(name)).is_dir():
@@ -255,6 +257,8 @@ def check_vocabulary(name: str, tokenizer: Any, model: Any) -> None:
 def fit(model: Any, tokenizer: PreTrainedTokenizerBase, device: torch.device) -> PreTrainedModel:
     """Agree with the tokenizer on the pad token and the vocabulary; attention with the cap it has; move, except
     where weights are read later; eval mode."""
+    from assay.models import unread_weights
+
     if is_soft_capped(model.config):
         model.set_attn_implementation("eager")  # fused kernels leave the cap out
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
