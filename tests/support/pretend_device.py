@@ -15,6 +15,7 @@ import multiprocessing
 import sys
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from types import FrameType
 from typing import Any, TypeVar
@@ -53,8 +54,8 @@ def on_pretend_device(work: Callable[..., T], *arguments: Any) -> T:
     """What `work`, a function of a module, gives for the device and `arguments`."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(IMPORTED)
-    with context.Pool(1) as pool:
-        return pool.apply(_in_process, (work, arguments))  # type: ignore[no-any-return]
+    with ProcessPoolExecutor(1, mp_context=context) as pool:  # which says so where the process dies
+        return pool.submit(_in_process, work, arguments).result()
 
 
 class DeviceTensor(torch.Tensor):
