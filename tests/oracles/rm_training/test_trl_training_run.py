@@ -47,6 +47,7 @@ def test_the_curves_of_a_training_are_those_of_trls_dpo_trainer(
     ]
     items = encode_pairs(rows, Renderer(load_tokenizer("tiny"), max_length=256)).items
     settings = {
+        "precision": "float32",
         "model": resolve_model("tiny"),
         "pairs": [(item.chosen.tolist(), item.rejected.tolist(), list(item.starts)) for item in items],
         "batch_size": 4,
