@@ -6,6 +6,7 @@ from assay.errors import BadInputError
 from assay.runs.record import Run
 from assay.score import ScoreResult
 from assay.store.records import insert_responses, insert_scores
+from assay.store.scored_models import stored_version
 from assay_serving.scorer import READS_LABEL, ModelInfo, ScoreItem
 
 
@@ -14,7 +15,8 @@ def save_scores(
 ) -> int:
     """Write prompts, responses and their scores in one unit of work; returns how many scores were new.
 
-    Failures are stored too, with their reason. Scoring the same response with the same model again adds nothing.
+    Failures are stored too, with their reason. Scoring the same response with the same model again adds nothing,
+    in another number format a score beside the first.
 
     `by_label`: a model whose scores depend on an item's label, as a composed reward's may. Raises BadInputError for
     labels or references then: a stored score is found by its prompt and response, so it would stand for every other
@@ -31,7 +33,7 @@ def save_scores(
             db,
             zip(response_ids, results, strict=True),
             model=info.name,
-            version=info.version,
+            version=stored_version(info.version, info.dtype),
             template_hash=info.template_hash,
             run_id=run.id,
             principles=[item.principle for item in items],

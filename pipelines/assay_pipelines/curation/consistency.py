@@ -37,6 +37,7 @@ from assay.store.records import (
     insert_judgments,
     insert_scores,
 )
+from assay.store.scored_models import stored_version
 from assay_serving.model_reference import known_spec
 from assay_serving.scorer import ModelInfo, ScoreItem
 
@@ -292,7 +293,8 @@ def _write_scores(
         for candidate, pair in zip(candidates, sides, strict=True)
         for response, score in zip((candidate.response_a_id, candidate.response_b_id), pair, strict=True)
     ]
-    insert_scores(db, scored, model=info.name, version=info.version, template_hash=info.template_hash, run_id=run_id)
+    version = stored_version(info.version, info.dtype)
+    insert_scores(db, scored, model=info.name, version=version, template_hash=info.template_hash, run_id=run_id)
     judgments = [
         _judgment(judge, candidate, a, b)
         for candidate, (a, b) in zip(candidates, sides, strict=True)

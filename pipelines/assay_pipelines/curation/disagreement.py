@@ -15,6 +15,7 @@ from assay.errors import BadInputError, NotFoundError
 from assay.models.calibration import Calibration
 from assay.statistics.intervals import Interval, wilson
 from assay.store.database import Connection
+from assay.store.scored_models import model_version
 from assay_pipelines.annotation.items import QueueItem, ShownOpinion
 from assay_rm_training.calibration.stored import newest_calibrations
 
@@ -364,7 +365,7 @@ def _side(
     confidence: float | None,
 ) -> Side:
     probability = confidence
-    if not rater.annotator_id and (calibration := curves.get(rater.version)) is not None:
+    if not rater.annotator_id and (calibration := curves.get(model_version(rater.version))) is not None:
         probability = calibration.of_difference(abs(margin))
     prefers: Literal["A", "B"] = "A" if margin > 0 else "B"
     return Side(margin, relative, prefers, probability, reward_a, reward_b, uncertainty_a, uncertainty_b)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from assay.models.calibration import Calibration
 from assay.store.database import registered
+from assay.store.scored_models import MODEL_VERSION
 
 if TYPE_CHECKING:
     from assay.workspace import Workspace
@@ -32,20 +33,22 @@ def record_calibration(workspace: "Workspace", version: str, calibration: Calibr
 def refresh_probabilities(
     workspace: "Workspace", version: str, calibration: Calibration, *, advance: Callable[[int], object] = lambda n: None
 ) -> int:
-    """Give every stored score of this version its probability under `calibration`; returns how many changed.
+    """Give every stored score of this version, in any number format, its probability under `calibration`; returns how
+    many changed.
 
     In short units of work: a kill leaves some done and the rest to the next call.
     """
     import pyarrow as pa
 
-    changed = 0
+    changed, own = 0, MODEL_VERSION.format(stored="model_version")
     while True:
         with workspace.store.unit() as db:
             stale = db.execute(
                 f"""SELECT rowid, reward FROM scores
-                    WHERE model_version = ? AND reward IS NOT NULL AND calibration IS DISTINCT FROM ?
+                    WHERE starts_with(model_version, $version) AND {own} = $version AND reward IS NOT NULL
+                      AND calibration IS DISTINCT FROM $id
                     LIMIT {CHUNK}""",
-                [version, calibration.id],
+                {"version": version, "id": calibration.id},
             ).fetchall()
             if not stale:
                 return changed

@@ -36,7 +36,7 @@ PREFIXES: dict[str, str] = {
 }
 
 # What scores and runs call the model `a`: the version in its spec, which calibrating leaves as it is. Scores under a
-# length correction have the version "VERSION+CORRECTION".
+# length correction have the version "VERSION+CORRECTION", those in a half format "VERSION+FORMAT".
 _VERSION = "coalesce((a.spec ->> 'version'), a.content_hash)"
 _SCORED_BY = "split_part(s.model_version, '+', 1)"
 

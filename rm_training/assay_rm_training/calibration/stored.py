@@ -13,6 +13,7 @@ from typing import Any
 from assay.models.calibration import Calibration
 from assay.statistics.intervals import Interval, wilson
 from assay.store.database import Connection
+from assay.store.scored_models import MODEL_VERSION
 from assay_rm_training.calibration.measures import MEASURES, UNBIASED, Bin
 
 
@@ -83,11 +84,15 @@ def reliability_runs(db: Connection, *, most: int = 100) -> list[ReliabilityRun]
 def stored_calibrations(db: Connection) -> list[StoredCalibration]:
     """The newest first."""
     rows = db.execute(
-        """SELECT c.parameters, c.model_version, epoch(c.created_at), c.run_id,
-                  coalesce((SELECT any_value(s.model) FROM scores s WHERE s.model_version = c.model_version),
+        f"""WITH counted AS (
+               SELECT model_version AS stored, calibration, any_value(model) AS model, count(*) AS n
+               FROM scores GROUP BY ALL),
+           scored AS (SELECT * REPLACE ({MODEL_VERSION.format(stored="stored")} AS stored) FROM counted)
+           SELECT c.parameters, c.model_version, epoch(c.created_at), c.run_id,
+                  coalesce((SELECT any_value(s.model) FROM scored s WHERE s.stored = c.model_version),
                            r.config ->> '$.model'),
-                  (SELECT count(*) FROM scores s
-                   WHERE s.model_version = c.model_version AND s.calibration = c.calibration_id),
+                  (SELECT coalesce(sum(s.n), 0)::BIGINT FROM scored s
+                   WHERE s.stored = c.model_version AND s.calibration = c.calibration_id),
                   c.created_at = max(c.created_at) OVER (PARTITION BY c.model_version)
            FROM calibrations c LEFT JOIN runs r USING (run_id) ORDER BY c.created_at DESC, c.calibration_id"""
     ).fetchall()

@@ -62,8 +62,9 @@ def score(
     """Score responses with a reward server or a model.
 
     Every input line gives one output line: its `row` and `id` with `score`, `scores` or `error`. Exits with 2 when any
-    line or response has no score; the others are still written. An interrupted command that is given again resumes
-    after the last line that it wrote (FILE.part beside --out).
+    line or response has no score; the others are still written. The summary names the number format of the scores;
+    --save keeps those in bfloat16 or float16 beside those in float32, as VERSION+FORMAT. An interrupted command that is
+    given again resumes after the last line that it wrote (FILE.part beside --out).
 
     Example: `assay score --model models/my-rm responses.jsonl --out scores.jsonl`
     """
@@ -164,14 +165,18 @@ def score(
             run.metrics.update(report.to_dict())
     if complaints > MAX_COMPLAINTS:
         typer.echo(f"assay: and {complaints - MAX_COMPLAINTS} more", err=True)
-    payload = report.to_dict() | ({"run": run.id} if run is not None else {})
+    computed_in = scorer.info.dtype if scorer.info.dtype not in ("", "unknown") else None
+    payload = report.to_dict() | {"dtype": computed_in} | ({"run": run.id} if run is not None else {})
+    summary = f"{report.text()}{f', in {computed_in}' if computed_in else ''}"
     if file is None:
         lines = [_readable(result, answer) for result, answer in zip(results, response or (), strict=True)]
+        if not as_json and computed_in:
+            typer.echo(f"assay: {summary}", err=True)
         emit(payload | {"scores": [result.to_dict() for result in results]}, "\n".join(lines), as_json=as_json)
     elif as_json:
         emit(payload, "", as_json=True)
     else:
-        typer.echo(report.text(), err=True)
+        typer.echo(summary, err=True)
     if report.failed:
         raise typer.Exit(BadInputError.exit_code)
 

@@ -17,9 +17,12 @@ import trustme
 from assay.cli.main import main
 from assay.domain import Message
 from assay.http.listening import Tls
+from assay.models.calibration import Calibration
+from assay.runs.calibrations import record_calibration, refresh_probabilities
 from assay.score import Score
 from assay.system.name_lock import locked_name
 from assay.workspace import Workspace
+from assay_rm_training.calibration.stored import stored_calibrations
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
 from assay_serving.process import running_server
@@ -151,6 +154,40 @@ def test_saved_scores_are_in_the_workspace_with_their_run(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_scores_in_another_number_format_stand_beside_the_first(
+    capsys: pytest.CaptureFixture[str], tiny_reward_model: Path, offline: TransformersScorer, workspace: Workspace
+) -> None:
+    asked = (
+        "score",
+        "--model",
+        tiny_reward_model,
+        "--device",
+        "cpu",
+        "--prompt",
+        "Name a metal.",
+        "--response",
+        "Tin.",
+    )
+    at = ("--save", "-w", workspace.root)
+    printed = json.loads(run(capsys, *asked, *at, "--json")[1])
+    halves = [json.loads(run(capsys, *asked, *at, "--dtype", "bfloat16", "--json")[1]) for _ in range(2)]
+    assert [one["dtype"] for one in (printed, *halves)] == ["float32", "bfloat16", "bfloat16"]
+    version = offline.info.version
+    rewards = {version: printed, f"{version}+bfloat16": halves[0]}
+    with workspace.store.unit() as db:
+        stored = db.execute("SELECT model_version, reward FROM scores").fetchall()
+    assert dict(stored) == {name: one["scores"][0]["reward"] for name, one in rewards.items()}
+    assert len(stored) == 2
+    calibration = Calibration(2.0, 0.5, "test", 10)
+    record_calibration(workspace, version, calibration, None)
+    assert refresh_probabilities(workspace, version, calibration) == 2
+    with workspace.store.unit() as db:
+        [counted] = stored_calibrations(db)
+    assert (counted.version, counted.scores) == (version, 2)
+    _, _, stderr = run(capsys, *asked, "--dtype", "bfloat16")
+    assert stderr.strip().endswith("1 row: 1 response scored, 0 failed, in bfloat16")
+
+
 def test_a_full_disk_is_one_line(capsys: pytest.CaptureFixture[str], lines_file: Path, url: str) -> None:
     code, _, stderr = run(capsys, "score", lines_file, "--reward", url, "--out", "/dev/full")
     assert code == 5

@@ -46,7 +46,10 @@ function Line({ pair: { A, B } }: { pair: { A?: Score; B?: Score } }) {
       <Table.Td style={{ overflowWrap: "anywhere" }}>
         {one.model}
         <Text size="xs" className="dim" ff="monospace" title={one.model_version}>
-          {one.model_version.slice(0, 16)}
+          {one.model_version
+            .split("+")
+            .map((part) => part.slice(0, 16))
+            .join("+")}
         </Text>
       </Table.Td>
       <Table.Td>{one.principle || NONE}</Table.Td>
