@@ -17,6 +17,7 @@ from typing import Literal
 from assay import __version__
 from assay.annotation.vote_journal import fold
 from assay.errors import AssayError
+from assay.models.memory_options import INSTALL
 from assay.store.connection import Connection
 from assay.system.hash_chain import AUDIT_FILE, check_audit_log
 from assay.system.plurals import counted
@@ -39,6 +40,7 @@ REQUIRED = (
 #: Package -> what it is for and how to get it.
 OPTIONAL: dict[str, tuple[str, str]] = {
     "gguf": ("reads the embedded model", "pip install gguf"),
+    "bitsandbytes": ("moments in 8 bit, frozen weights in 4 bit", INSTALL),
     "label-studio-sdk": ("annotation in Label Studio", "pip install 'assay[label-studio]'"),
     "authlib": ("signing in to the pages by an OpenID provider", "pip install 'assay[oidc]'"),
     "trl": ("only to compare with its trainers", "pip install trl"),

@@ -17,6 +17,7 @@ from assay.errors import BadInputError
 from assay.models.chat.renderer import Renderer
 from assay.models.devices import pass_tokens
 from assay.models.loading import context_length
+from assay.models.memory_options import check_base_weights, check_optimiser
 from assay.models.parallelism.strategy import SingleProcess
 from assay.planning.cards import Card
 from assay.planning.fake_ranks import fake_ranks
@@ -123,8 +124,11 @@ def plan_training(
     method: Method, config: TrainingConfig, rows: Collection[Any] | None, card: Card, request: PlanRequest
 ) -> MemoryPlan:
     """`rows`: of the data, the longest of which decide; None: made-up ones. Raises BadInputError for a method whose
-    rows cannot be made up, and for a number format that the card lacks."""
+    rows cannot be made up, a number format that the card lacks, what several processes do not train."""
     check_format(card, config.dtype)
+    division = request.division(config.parallel)
+    check_optimiser(config.optimizer, division)
+    check_base_weights(config.base_weights, True, division)
     if config.dtype == "auto":
         config = replace(config, dtype="bfloat16" if card.has_bfloat16 else "float32")
     training = PlannedRewardModel(method, config, card, request, rows, request.ranks)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from assay.errors import BadInputError
+from assay.models.devices import FORMATS, check_format_name
 from assay.models.memory_options import (
     BaseWeights,
     OptimizerName,
@@ -120,6 +121,7 @@ class TrainingConfig:
         check_optimiser(self.optimizer, self.parallel)
         check_offload(self.offload_activations, self.gradient_checkpointing)
         check_base_weights(self.base_weights, bool(self.lora or self.freeze_layers), self.parallel)
+        check_format_name(self.dtype, FORMATS[:-1])
         if self.dtype == "float16":
             raise BadInputError("float16 would need loss scaling; use bfloat16", field="dtype")
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from assay.cli.options import JsonOption
 from assay.cli.settings_options import settings_options
 from assay.errors import BadInputError
 from assay.planning.request import PlanRequest, planning
@@ -14,14 +15,14 @@ _PLANNED = ("train", "rl")
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    settings = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
-    app.command("plan", context_settings=settings)(plan)
+    app.command("plan", context_settings={"allow_interspersed_args": False})(plan)
 
 
 @settings_options(PlanRequest)
 def plan(
     request: PlanRequest,
     command: Annotated[list[str], typer.Argument(metavar="train|rl ...", help="The training, as it would be run.")],
+    as_json: JsonOption = False,
 ) -> None:
     """Will it fit? Peak memory of a training by kind, the largest micro-batch that fits a card, tokens a second, and
     what to change. Nothing is loaded or trained: its step runs on tensors without memory.
@@ -34,5 +35,6 @@ def plan(
 
     if command[0] not in _PLANNED:
         raise BadInputError(f"plans {' and '.join(_PLANNED)}, not {command[0]}")
+    arguments = [*command, "--json"] if as_json and "--json" not in command else command
     with planning(request):
-        _command(command[0])(args=command, standalone_mode=False)
+        _command(command[0])(args=arguments, standalone_mode=False)

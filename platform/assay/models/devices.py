@@ -81,12 +81,16 @@ def has_fast_bfloat16(device: "torch.device") -> bool:
     return False
 
 
+def check_format_name(want: str, known: Sequence[str]) -> None:
+    if want not in FORMATS:
+        raise BadInputError(f"unknown number format {want!r}; one of {', '.join(known)}", field="dtype")
+
+
 def pick_dtype(device: "torch.device", want: str = "auto") -> "torch.dtype":
     """`auto`: bfloat16 where it is fast, else float32. Raises BadInputError for one that the device lacks."""
     import torch
 
-    if want not in FORMATS:
-        raise BadInputError(f"unknown number format {want!r}; one of {', '.join(FORMATS)}", field="dtype")
+    check_format_name(want, FORMATS[:-1] if device.type == "cpu" else FORMATS)
     if want == "float16" and device.type == "cpu":
         raise BadInputError("a processor has no float16 products; use bfloat16 or float32", field="dtype")
     if want == "bfloat16":

@@ -18,7 +18,7 @@ OptimizerName = Literal["adamw", "adamw_8bit", "adamw_offloaded", "adafactor"]
 BaseWeights = Literal["auto", "float32", "bfloat16", "4bit"]
 #: Bytes on the device of the optimiser's state for one trained number.
 MOMENT_BYTES: dict[OptimizerName, int] = {"adamw": 8, "adamw_8bit": 2, "adamw_offloaded": 0, "adafactor": 0}
-INSTALL = "pip install 'assay[memory]'"
+INSTALL = "pip install bitsandbytes"
 
 
 def check_optimiser(name: OptimizerName, parallel: str, field: str = "optimizer") -> None:

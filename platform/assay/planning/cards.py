@@ -25,6 +25,13 @@ GPU_SHARE, CPU_SHARE = 0.4, 0.6
 HOST_BANDWIDTH = 50e9
 
 
+def memory_text(size: float, digits: int = 2) -> str:
+    """GiB with `digits`, of large ones with one; MiB under 0.1 GiB."""
+    if size < GIB / 10:
+        return f"{size / 2**20:.1f} MiB"
+    return f"{size / GIB:.{1 if size >= 10 * GIB else digits}f} GiB"
+
+
 @dataclass(frozen=True)
 class Card:
     """`memory`: bytes. `flops`: per second, by number format. `bandwidth`, `link`: bytes per second, of its memory and

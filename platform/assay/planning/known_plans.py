@@ -7,8 +7,9 @@ versions); one line before a training, which reads a plan and never makes one: t
 
 import hashlib
 import json
+import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -17,13 +18,15 @@ from typing import TYPE_CHECKING, Any
 from assay.errors import NotFoundError
 from assay.models.embedded import cache_folder
 from assay.models.loading import resolve_model
-from assay.planning.cards import GIB, usable_memory
-from assay.planning.plan import MemoryPlan
+from assay.planning.cards import memory_text, usable_memory
+from assay.planning.plan import MemoryPlan, setting_text
 
 if TYPE_CHECKING:
     import torch
 
 _LIBRARIES = ("assay", "torch", "transformers")
+#: Options of commands whose settings are elsewhere, or that train several.
+_NOT_ALONE = ("--resume", "--seeds", "--sweep")
 
 
 def keep_plan(plan: MemoryPlan, base: str, settings: Mapping[str, Any], ranks: int, rows: str) -> None:
@@ -36,22 +39,39 @@ def keep_plan(plan: MemoryPlan, base: str, settings: Mapping[str, Any], ranks: i
         file.write_text(json.dumps({**kept, "rows": rows}))
 
 
-def show_plan_line(base: str, settings: Mapping[str, Any], device: "torch.device", ranks: int, command: str) -> None:
+def show_plan_line(base: str, settings: Mapping[str, Any], device: "torch.device", ranks: int) -> None:
     """On standard error: the plan of this training, or with which command to make it."""
-    print(plan_line(base, settings, *usable_memory(device), ranks, command), file=sys.stderr, flush=True)
+    print(
+        plan_line(base, settings, *usable_memory(device), ranks, plan_command(sys.argv, ranks)),
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def plan_command(arguments: Sequence[str], ranks: int) -> str:
+    """That plans the training of this process's `arguments`; "" where they are not the command of one training with
+    all of its settings."""
+    program, *words = arguments or [""]
+    path = Path(program)
+    if path.stem != "assay" and path.parts[-2:] not in (("assay", "__main__.py"), ("cli", "__main__.py")):
+        return ""
+    if words[:1] not in (["train"], ["rl"]) or any(word.partition("=")[0] in _NOT_ALONE for word in words):
+        return ""
+    return shlex.join(["assay", "plan", *(["--ranks", str(ranks)] if ranks > 1 else []), *words])
 
 
 def plan_line(base: str, settings: Mapping[str, Any], card: str, usable: int, ranks: int, command: str) -> str:
-    """See `show_plan_line`. `usable`: bytes of the card."""
+    """See `show_plan_line`. `usable`: bytes of the card. `command`: "" for none."""
     try:
         plan = json.loads(_file(base, settings, card, ranks).read_text())
-        held, largest = f"{plan['bytes'] / GIB:.1f} GiB", int(plan["largest"])
+        held, largest = memory_text(plan["bytes"], 1), int(plan["largest"])
         most = f"up to {largest} fits" if largest else "not even the smallest fits"
         fits = "" if plan["bytes"] <= usable else "warning: does not fit: "
-        size, rows = f"{plan['setting']} {plan['size']}", plan["rows"]
+        size, rows = setting_text(plan["setting"], plan["size"]), plan["rows"]
     except (OSError, ValueError, KeyError, TypeError):
-        return f"plan: none yet for {card}, {usable / GIB:.1f} GiB; peak memory and the largest micro-batch: {command}"
-    return f"plan: {fits}peak {held} of {usable / GIB:.1f} ({card}) with {size}; {most}; of {rows}"
+        hint = f"; peak memory and the largest micro-batch: {command}" if command else " (assay plan)"
+        return f"plan: none yet for {card}, {memory_text(usable, 1)}{hint}"
+    return f"plan: {fits}peak {held} of {memory_text(usable, 1)} ({card}) with {size}; {most}; of {rows}"
 
 
 def _file(base: str, settings: Mapping[str, Any], card: str, ranks: int) -> Path:

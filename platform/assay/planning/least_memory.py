@@ -11,7 +11,7 @@ import torch
 
 from assay.errors import BadInputError, NotFoundError
 from assay.models.loading import resolve_model
-from assay.planning.cards import GIB, usable_memory
+from assay.planning.cards import memory_text, usable_memory
 from assay.planning.fake_step import fill, held, is_elsewhere, planned
 
 #: What is loaded, and the optimisers of what is trained.
@@ -35,12 +35,12 @@ def require_memory(
     if (needed := least_bytes(load, device.type) // ranks) <= usable:
         return
     less = {words: least_bytes(other, device.type) // ranks for words, other in changes.items()}
-    would = [f"{words} ({held / GIB:.1f} GiB and activations)" for words, held in less.items() if held <= usable]
+    would = [f"{words} ({memory_text(held, 1)} and activations)" for words, held in less.items() if held <= usable]
     if device.type == "cuda":
         would.append(f"--parallel fsdp on {-(-needed * ranks * 5 // (usable * 4))} or more of it")
     raise BadInputError(
-        f"training {base} holds at least {needed / GIB:.1f} GiB of weights, gradients and optimiser, and {name} has "
-        f"{usable / GIB:.1f}; less would take: {', or '.join(would) or 'a smaller model'} (assay plan)",
+        f"training {base} holds at least {memory_text(needed, 1)} of weights, gradients and optimiser, and {name} has "
+        f"{memory_text(usable, 1)}; less would take: {', or '.join(would) or 'a smaller model'} (assay plan)",
         field=setting,
     )
 

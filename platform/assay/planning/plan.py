@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from assay.errors import BadInputError
-from assay.planning.cards import GIB, HOST_BANDWIDTH, Card
+from assay.planning.cards import HOST_BANDWIDTH, Card, memory_text
 from assay.planning.fake_step import OPTIMISER, StepCost
 
 
@@ -118,17 +118,17 @@ class MemoryPlan:
         parts = [("update", self.measured.cost.bytes, self.setting, self.size, self.largest)]
         parts += [(o.name, o.bytes, o.setting, o.size, o.largest(usable)) for o in self.measured.other_parts]
         texts = [
-            f"{name} {_gib(held)} GiB with {setting} {size} ({_most(largest)})"
+            f"{name} {memory_text(held)} with {setting_text(setting, size)} ({_most(largest)})"
             for name, held, setting, size, largest in parts
         ]
         if host := self.measured.cost.host:
-            texts.append(f"{_gib(host)} GiB in the host's memory")
+            texts.append(f"{memory_text(host)} in the host's memory")
         verdict = "fits" if self.fits else "does not fit"
-        return f"{verdict} {self.card.name}, {_gib(usable)} GiB: {'; '.join(texts)}"
+        return f"{verdict} {self.card.name}, {memory_text(usable)}: {'; '.join(texts)}"
 
     def __str__(self) -> str:
-        peak = ", ".join(f"{kind} {_gib(size)}" for kind, size in self.measured.cost.peak.items() if size)
-        lines = [self.line, f"update, GiB at its peak: {peak}"]
+        peak = ", ".join(f"{kind} {memory_text(size)}" for kind, size in self.measured.cost.peak.items() if size)
+        lines = [self.line, f"update at its peak: {peak}"]
         parts = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in self.seconds.items() if seconds)
         lines.append(f"at most {self.tokens_per_s:.3g} tokens/s ({self.measured.batch} a step: {parts})")
         if (share := self.measured.cost.float32_share) >= 0.005:
@@ -146,10 +146,21 @@ def make_plan(training: PlannedTraining, card: Card, *, changes: bool) -> Memory
     smallest, size = training.sizes
     measured = training.measure(size)
     largest = _largest(training, card, smallest, size, measured)
-    plan = MemoryPlan(card, training.setting, size, measured, largest, _seconds(measured, card, training.ranks))
+
+    def planned(size: int, measured: MeasuredStep) -> MemoryPlan:
+        return MemoryPlan(card, training.setting, size, measured, largest, _seconds(measured, card, training.ranks))
+
+    plan = planned(size, measured)
     if plan.fits or not changes:
         return plan
     alternatives = []
+    while 0 < largest < size:  # the line is not exact: a pass is of whole items
+        fewer = training.measure(largest)
+        if fewer.cost.bytes <= card.usable:
+            plan, less = planned(size, measured), planned(largest, fewer)
+            alternatives += [(setting_text(training.setting, largest), less)] if less.fits else []
+            break
+        largest = _largest(training, card, smallest, largest, fewer)
     for way in training.changes():
         for change, other in way:
             alternatives.append((change, make_plan(other, card, changes=False)))
@@ -186,12 +197,13 @@ def _seconds(measured: MeasuredStep, card: Card, ranks: int) -> dict[str, float]
     return seconds
 
 
+def setting_text(setting: str, size: int) -> str:
+    """As it is given: an option, or a key of a recipe."""
+    return f"{setting}{'=' if '.' in setting else ' '}{size}"
+
+
 def _most(largest: int) -> str:
     return f"at most {largest}" if largest else "not with less either"
-
-
-def _gib(size: int) -> str:
-    return f"{size / GIB:.2f}" if size < 10 * GIB else f"{size / GIB:.1f}"
 
 
 def check_format(card: Card, dtype: str) -> None:

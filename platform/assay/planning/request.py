@@ -10,6 +10,7 @@ from typing import Annotated
 
 from annotated_types import Ge
 
+from assay.errors import BadInputError
 from assay.settings import Help, check_settings
 
 
@@ -25,6 +26,13 @@ class PlanRequest:
 
     def __post_init__(self) -> None:
         check_settings(self, "--")
+
+    def division(self, asked: str) -> str:
+        """How its processes train. `asked`: `--parallel` of the command. Raises BadInputError for another one."""
+        if self.ranks > 1 and asked not in ("auto", "fsdp"):
+            text = f"processes are planned under fsdp; with {asked} each holds what one does"
+            raise BadInputError(text, field="--ranks")
+        return "fsdp" if self.ranks > 1 else "none"
 
 
 _requests: list[PlanRequest] = []

@@ -246,8 +246,7 @@ def _train(
     _require_memory(config, recipe, local_device(plan.device))
     if not is_follower():
         ranks = world_size() if plan.parallel == "fsdp" else 1
-        command = f"assay plan rl --policy {plan.policy} ..."
-        show_plan_line(base, plan.memory_settings, local_device(plan.device), ranks, command)
+        show_plan_line(base, plan.memory_settings, local_device(plan.device), ranks)
     settings = WatchSettings(share=plan.watch_share, seed=recipe.seed)
 
     def evaluate(when: str, policy: Policy) -> dict[str, PolicyEvaluation]:

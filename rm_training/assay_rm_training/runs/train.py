@@ -216,8 +216,7 @@ def _require_memory(plan: TrainingPlan) -> None:
     device = local_device(config.device)
     require_memory(config.base, partial(loaded, config), less, device, ranks, "--base")
     if not is_follower():
-        command = f"assay plan train {plan.method.name} --base {config.base} --data {plan.data} ..."
-        show_plan_line(config.base, plan.memory_settings, device, ranks, command)
+        show_plan_line(config.base, plan.memory_settings, device, ranks)
 
 
 def _train(

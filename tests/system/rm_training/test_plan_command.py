@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from typer import Typer
+from typer import Typer, TyperException
 from typer.testing import CliRunner
 
 from assay.cli import plan_command
@@ -119,6 +119,9 @@ _BT = ("--card", "this", "--prompt-tokens", "20", "train", "bt", "--base", "tiny
 _KEYS_AND_VALUES = 2 * 2 * 2 * 16 * 4
 
 
+_TINY = ("train", "bt", "--base", "tiny")
+
+
 def run(*words: str) -> str:
     app = Typer()
     app.callback()(lambda: None)
@@ -169,10 +172,29 @@ def test_a_policy_is_planned_with_its_reference_critic_and_sampler(recipe: str) 
     assert longer["other_parts"][0]["bytes"] - sampling["bytes"] > 8 * 360 * _KEYS_AND_VALUES
 
 
+def test_what_fits_with_fewer_tokens_is_the_first_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--card", "small", "--prompt-tokens", "20", "--response-tokens", "20"]
+    rl = [*words, "rl", "--policy", "tiny", "--max-new-tokens", "40", "--set", "sampling.rows_at_once=2"]
+    for command, first in (([*words, *_TINY], "--micro-batch-tokens "), (rl, "--set optimisation.micro_batch_tokens=")):
+        monkeypatch.setitem(CARDS, "small", replace(CPU, name="small"))
+        held = json.loads(run("--json", *command))["bytes"]
+        monkeypatch.setitem(CARDS, "small", replace(CPU, name="small", memory=round(0.95 * held)))
+        plan = json.loads(run("--json", *command))
+        assert not plan["fits"]
+        change, fewer = next(iter(plan["alternatives"].items()))
+        assert change == f"{first}{plan['largest']}"
+        assert fewer["fits"]
+
+
+def test_options_before_the_command() -> None:
+    with pytest.raises(TyperException, match="No such option: --crd"):
+        run("--crd", "h100", *_TINY)
+
+
 def test_a_plan_as_text() -> None:
     text = run("--card", "h100", "--prompt-tokens", "20", "train", "bt", "--base", "tiny", "--lora", "4")
-    assert text.startswith("fits h100, 74.2 GiB: update 0.")
-    for part in ("--micro-batch-tokens", "GiB at its peak: parameters", "tokens/s", "assumed: 79.2 GiB less 1 GiB"):
+    assert text.startswith("fits h100, 74.2 GiB: update ")
+    for part in ("--micro-batch-tokens", " MiB, ", "tokens/s", "assumed: 79.2 GiB less 1 GiB"):
         assert part in text
 
 
@@ -183,6 +205,16 @@ def test_a_plan_as_text() -> None:
         (["train", "steps", "--base", "tiny"], "cannot be made up: name data"),
         (["eval", "--data", "x"], "plans train and rl, not eval"),
         (["--ranks", "0", "train", "bt"], "ranks"),
+        (
+            ["--card", "h100", "--ranks", "2", *_TINY, "--optimizer", "adamw_offloaded"],
+            "'optimizer': .*cannot be sharded",
+        ),
+        (
+            ["--card", "h100", "--ranks", "2", *_TINY, "--lora", "4", "--base-weights", "4bit"],
+            "4-bit .*cannot be sharded",
+        ),
+        (["--card", "h100", "--ranks", "2", *_TINY, "--parallel", "ddp"], "planned under fsdp"),
+        ([*_TINY, "--dtype", "fp8"], "'fp8'; one of auto, float32, bfloat16$"),
     ],
 )
 def test_what_cannot_be_planned_is_one_line(words: list[str], message: str) -> None:

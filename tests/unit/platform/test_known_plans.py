@@ -7,7 +7,7 @@ import pytest
 
 from assay.planning.cards import GIB, Card
 from assay.planning.fake_step import ACTIVATIONS, PARAMETERS, StepCost
-from assay.planning.known_plans import keep_plan, plan_line
+from assay.planning.known_plans import keep_plan, plan_command, plan_line
 from assay.planning.plan import MeasuredStep, MemoryPlan
 
 CARD = Card("this machine", 24 * GIB, {"float32": 1e11}, 1e10, kernels="cpu")
@@ -29,7 +29,7 @@ def line(base: str = "tiny", settings: object = 16, card: str = CARD.name, ranks
 def test_a_plan_that_was_made_is_told_in_a_line() -> None:
     keep_plan(PLAN, "tiny", {"batch_size": 16}, 1, "pairs.jsonl")
     expected = (
-        "plan: peak 3.0 GiB of 24.0 (this machine) with --micro-batch-tokens 2048; up to 14157 fits; of pairs.jsonl"
+        "plan: peak 3.0 GiB of 24.0 GiB (this machine) with --micro-batch-tokens 2048; up to 14157 fits; of pairs.jsonl"
     )
     assert line() == expected
 
@@ -42,10 +42,26 @@ def test_of_another_model_setting_card_or_number_of_processes_there_is_none(tmp_
         assert other.endswith(COMMAND)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        ("/bin/assay train bt --base tiny --data a.jsonl", "assay plan train bt --base tiny --data a.jsonl"),
+        ("/x/assay/cli/__main__.py rl --policy tiny", "assay plan --ranks 2 rl --policy tiny"),
+        ("/bin/assay train bt --resume=last", ""),
+        ("/bin/assay rl --seeds 3", ""),
+        ("train.py train bt", ""),
+        ("/bin/pytest tests", ""),
+    ],
+)
+def test_the_command_is_that_of_the_training(arguments: str, command: str) -> None:
+    assert plan_command(arguments.split(), 2 if "--ranks" in command else 1) == command
+    assert "..." not in plan_line("tiny", {}, "h100", GIB, 1, command)
+
+
 def test_one_that_does_not_fit_warns() -> None:
     cost = StepCost({PARAMETERS: 30 * GIB})
     keep_plan(replace(PLAN, measured=replace(PLAN.measured, cost=cost), largest=0), "tiny", {"batch_size": 16}, 1, "a")
-    assert line().startswith("plan: warning: does not fit: peak 30.0 GiB of 24.0")
+    assert line().startswith("plan: warning: does not fit: peak 30.0 GiB of 24.0 GiB")
     assert "not even the smallest fits" in line()
 
 
