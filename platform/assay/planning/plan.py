@@ -157,10 +157,11 @@ def make_plan(training: PlannedTraining, card: Card, *, changes: bool) -> Memory
     while 0 < largest < size:  # the line is not exact: a pass is of whole items
         fewer = training.measure(largest)
         if fewer.cost.bytes <= card.usable:
-            plan, less = planned(size, measured), planned(largest, fewer)
+            less = planned(largest, fewer)
             alternatives += [(setting_text(training.setting, largest), less)] if less.fits else []
             break
         largest = _largest(training, card, smallest, largest, fewer)
+    plan = planned(size, measured)
     for way in training.changes():
         for change, other in way:
             alternatives.append((change, make_plan(other, card, changes=False)))

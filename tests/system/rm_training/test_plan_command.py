@@ -172,20 +172,6 @@ def test_a_policy_is_planned_with_its_reference_critic_and_sampler(recipe: str) 
     assert longer["other_parts"][0]["bytes"] - sampling["bytes"] > 8 * 360 * _KEYS_AND_VALUES
 
 
-def test_what_fits_with_fewer_tokens_is_the_first_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["--card", "small", "--prompt-tokens", "20", "--response-tokens", "20"]
-    rl = [*words, "rl", "--policy", "tiny", "--max-new-tokens", "40", "--set", "sampling.rows_at_once=2"]
-    for command, first in (([*words, *_TINY], "--micro-batch-tokens "), (rl, "--set optimisation.micro_batch_tokens=")):
-        monkeypatch.setitem(CARDS, "small", replace(CPU, name="small"))
-        held = json.loads(run("--json", *command))["bytes"]
-        monkeypatch.setitem(CARDS, "small", replace(CPU, name="small", memory=round(0.95 * held)))
-        plan = json.loads(run("--json", *command))
-        assert not plan["fits"]
-        change, fewer = next(iter(plan["alternatives"].items()))
-        assert change == f"{first}{plan['largest']}"
-        assert fewer["fits"]
-
-
 def test_options_before_the_command() -> None:
     with pytest.raises(TyperException, match="No such option: --crd"):
         run("--crd", "h100", *_TINY)
