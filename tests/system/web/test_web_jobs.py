@@ -23,6 +23,7 @@ from reserved_ports import reserved_port
 from web_pages import PATIENCE_S, check_accessible, opened, running_web, signed_in
 
 from assay.cli.main import main
+from assay.runs.record import start_run
 from assay.workspace import Workspace
 from assay_web.app import create_app
 from assay_web.jobs.scheduler import keys_for
@@ -175,7 +176,39 @@ def test_what_a_job_is_refused_with_before_it_starts(client: TestClient, setting
     assert client.get("/api/jobs").json()["jobs"] == []
 
 
-def test_every_form_is_made_of_its_command(client: TestClient) -> None:
+def upload(workspace: Workspace, name: str) -> None:
+    (workspace.root / "uploads").mkdir()
+    (workspace.root / "uploads" / name).write_text(json.dumps({"prompt": "A metal?", "response": "Tin."}) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "words"),
+    [
+        ("score", {}, "choose a file"),
+        ("score", {"file": "uploads/rows.jsonl"}, "name the reward model"),
+        ("score", {"file": "uploads/row.jsonl", "model": "tiny"}, "there is uploads/rows.jsonl"),
+        ("score", {"file": "uploads/rows.jsonl", "model": "harmles"}, "the workspace has harmless"),
+        ("score", {"file": "uploads/rows.jsonl", "model": "nothing-like-it"}, "the workspace has harmless"),
+        ("benchmark", {"name": "ours", "path": "elsewhere.jsonl"}, "no file 'elsewhere.jsonl'"),
+        ("evaluate", {"data": "uploads/rows.jsonl"}, "name the reward model"),
+        ("evaluate", {"model": ["tiny"]}, "name the pairs"),
+        ("evaluate", {"model": ["tiny"], "bench": "hhh", "path": ["row.jsonl"]}, "there is uploads/rows.jsonl"),
+        ("evaluate", {"model": ["harmles"], "data": "uploads/rows.jsonl"}, "the workspace has harmless"),
+        ("evaluate", {"model": ["tiny"], "data": "uploads/none.jsonl"}, "no snapshot and no file"),
+    ],
+)
+def test_what_is_missing_is_seen_before_a_job_starts(
+    client: TestClient, workspace: Workspace, kind: str, settings: dict[str, Any], words: str
+) -> None:
+    upload(workspace, "rows.jsonl")
+    with start_run(workspace, "train", {}) as run:
+        run.add_artifact("reward_model", "harmless", workspace.root, content_hash="0" * 32)
+    refused = client.post("/api/jobs/estimate", json={"kind": kind, "settings": settings})
+    assert refused.status_code == 422, refused.text
+    assert words in refused.json()["detail"]
+
+
+def test_every_form_is_made_of_its_command(client: TestClient, workspace: Workspace) -> None:
     kinds = client.get("/api/jobs/kinds").json()["kinds"]
     assert {"import", "train", "evaluate", "calibrate", "policy", "loop", "stage1"} <= {kind["name"] for kind in kinds}
     for kind in kinds:
@@ -190,6 +223,7 @@ def test_every_form_is_made_of_its_command(client: TestClient) -> None:
             ]
     ranges = {field["name"]: (field["least"], field["most"]) for field in form_of(client, "clean")["fields"]}
     assert ranges["max_characters"] == (0, None)
+    upload(workspace, "rows.jsonl")
     command = {"kind": "score", "settings": {"file": "uploads/rows.jsonl", "model": "tiny", "save": True}}
     estimate = client.post("/api/jobs/estimate", json=command).json()
     assert estimate["command"] == "assay score uploads/rows.jsonl --model tiny --save"

@@ -7,6 +7,7 @@ loops and judges (`assay_web.curate.loop_files`). What asks no judges or people 
 
 import json
 import math
+from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from typing import Any
 from assay.browsing.candidates import count_candidates
 from assay.data.snapshots import Selection, check_snapshot, get_snapshot
 from assay.errors import BadInputError, NotFoundError
-from assay.runs.record import locate_model
 from assay.workspace import Workspace
 from assay_pipelines.curation.consistency import ConsistencyConfig
 from assay_pipelines.curation.loop.estimating import (
@@ -25,9 +25,11 @@ from assay_pipelines.curation.loop.estimating import (
 )
 from assay_pipelines.hygiene.contamination.check import chosen_benchmarks
 from assay_pipelines.online.config import load_loop
+from assay_serving.model_reference import is_url, located
 from assay_web.curate.loop_files import begun_loops, find_file, loop_of, write_loop_file
 from assay_web.jobs.kind import JobFigures, Settings
 from assay_web.jobs.replies import EstimateReply
+from assay_web.jobs.suggestions import uploads
 from assay_web.uploads.upload_folder import FOLDER as UPLOADS
 from assay_web.uploads.upload_folder import clean_name
 
@@ -148,18 +150,51 @@ def sample_figures(workspace: Workspace, settings: Settings) -> JobFigures:
     return JobFigures()
 
 
+def score_figures(workspace: Workspace, settings: Settings) -> JobFigures:
+    """Raises BadInputError for what is missing or not there: a file or a prompt, a model or a reward server."""
+    if not settings.get("prompt"):
+        _check_file(workspace, settings.get("file"), "file")
+    if not settings.get("reward"):
+        _check_models(workspace, settings)
+    return JobFigures()
+
+
+def benchmark_figures(workspace: Workspace, settings: Settings) -> JobFigures:
+    _check_file(workspace, settings.get("path"), "path")
+    return JobFigures()
+
+
 def evaluation_figures(workspace: Workspace, settings: Settings) -> JobFigures:
-    for model in _texts(settings, "model"):
-        _check_model(workspace, model)
+    if not settings.get("judge") and not settings.get("scores"):
+        _check_models(workspace, settings)
+    if not settings.get("data") and not settings.get("bench"):
+        raise BadInputError("name the pairs (a training set or a file), or a benchmark", field="data")
+    for file in _texts(settings, "path"):
+        _check_file(workspace, file, "path")
     rows, limit = data_rows(workspace, settings, "data"), _optional(settings, "limit")
     return JobFigures(rows if rows is None or not limit else min(rows, int(limit)))
 
 
-def _check_model(workspace: Workspace, model: str) -> None:
-    try:
-        locate_model(workspace, model)
-    except NotFoundError as error:  # a slip of a name; what else there is no model of, loading says
-        raise BadInputError(str(error), field="model") from None
+def _check_models(workspace: Workspace, settings: Settings) -> None:
+    models = [one for one in _texts(settings, "model") if one]
+    if not models:
+        raise BadInputError("name the reward model: one of the workspace, or of the hub (owner/name)", field="model")
+    for model in models:
+        try:
+            if not is_url(model) and not (workspace.root / Path(model).expanduser()).exists():
+                located(model, workspace.root)
+        except NotFoundError as error:  # of paths and of the hub, loading says whether there is one
+            raise BadInputError(str(error), field="model") from None
+
+
+def _check_file(workspace: Workspace, file: object, name: str) -> None:
+    if not isinstance(file, str) or not file:
+        raise BadInputError("choose a file; new ones are uploaded under Data, Import", field=name)
+    if not (workspace.root / Path(file).expanduser()).exists():
+        have = [one.removeprefix(f"{UPLOADS}/") for one in uploads(workspace)]
+        near = get_close_matches(Path(file).name, have, n=3)
+        there = f"; there is {', '.join(f'{UPLOADS}/{one}' for one in near)}" if near else ""
+        raise BadInputError(f"no file {file!r}{there}; new ones are uploaded under Data, Import", field=name)
 
 
 def data_rows(workspace: Workspace, settings: Settings, name: str) -> int | None:

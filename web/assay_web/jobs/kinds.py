@@ -1,6 +1,7 @@
 """The built-in kinds of jobs. Leaves out: their settings, which are the options of the commands."""
 
 from assay_web.jobs.estimates import (
+    benchmark_figures,
     comparisons_figures,
     consistency_figures,
     decontaminate_figures,
@@ -10,6 +11,7 @@ from assay_web.jobs.estimates import (
     policy_figures,
     prepare_stage1,
     sample_figures,
+    score_figures,
     snapshot_figures,
     stage1_figures,
     stage2_figures,
@@ -41,7 +43,10 @@ DECONTAMINATE = JobKind(
     ("benchmark", "action", "ngram", "unit", "responses", "encoder"),
     figures=decontaminate_figures,
 )
-BENCHMARK = JobKind("Register a benchmark", ("data", "benchmarks", "add"), "data", "store", ("name", "path", "field"))
+BENCHMARK = JobKind(
+    *("Register a benchmark", ("data", "benchmarks", "add"), "data", "store", ("name", "path", "field")),
+    figures=benchmark_figures,
+)
 SNAPSHOT = JobKind(
     *("Training set", ("data", "snapshot"), "data", "store", ("name", "holdout", "pool", "source", "category")),
     figures=snapshot_figures,
@@ -88,7 +93,10 @@ CALIBRATE = JobKind(
     *("Calibrate", ("calibrate",), "rewards", "compute", ("model", "data", "method")),
     figures=evaluation_figures,
 )
-SCORE = JobKind("Score responses", ("score",), "rewards", "compute", ("file", "model", "save"))
+SCORE = JobKind(
+    *("Score responses", ("score",), "rewards", "compute", ("file", "model", "save")),
+    figures=score_figures,
+)
 POLICY = JobKind(
     "Train a policy",
     ("rl",),

@@ -32,7 +32,7 @@ def with_suggestions(form: JobForm, workspace: Workspace, servers: Sequence[str]
     with workspace.store.unit() as db:
         stored = {name: _first(db, query) for name, query in _QUERIES.items()}
     by_option = {(kind.option or "").lstrip("-").replace("-", "_"): kind for kind in all_kinds()}
-    data = [*stored["snapshot"], *_uploads(workspace)]
+    data = [*stored["snapshot"], *uploads(workspace)]
     by_setting = {
         **stored,
         **dict.fromkeys(("data", "eval_data", "final_data"), data),
@@ -40,9 +40,9 @@ def with_suggestions(form: JobForm, workspace: Workspace, servers: Sequence[str]
         "base": [*_BASES, *stored["model"]],
         "policy": [*_BASES, *stored["policy"]],
         "pool": list(POOLS),
-        "path": _uploads(workspace),
-        "prompts": _uploads(workspace),
-        "file": _uploads(workspace),
+        "path": uploads(workspace),
+        "prompts": uploads(workspace),
+        "file": uploads(workspace),
         "judges": judge_files(workspace),
         "kind": ["scalar", "principle", "generative"],
         "reward": [*servers, *(by_option["reward"].names() if "reward" in by_option else ())],
@@ -63,7 +63,8 @@ def _configs(kind: str, workspace: Workspace) -> list[str]:
     return [loop.file for loop in loop_files(workspace, begun_loops(workspace)) if loop.problem is None]
 
 
-def _uploads(workspace: Workspace) -> list[str]:
+def uploads(workspace: Workspace) -> list[str]:
+    """Files that were uploaded, as jobs name them."""
     paths = (path for path in (workspace.root / UPLOADS).glob("**/*") if path.is_file())
     names = (path.relative_to(workspace.root).as_posix() for path in paths)
     return sorted(name for name in names if "/." not in name)[:MOST]

@@ -7,11 +7,14 @@ import { labelOf } from "./words";
 
 export type Field = Schemas["FormField"];
 
+/** Settings whose suggestions are uploaded files. */
+const FROM_UPLOADS = ["file", "path", "prompts"];
+
 /** The control of one setting; empty stands for the command's default, which it shows. */
 export function FieldControl({ field, label, value, onChange }: { field: Field; label?: string; value: Value | undefined; onChange: (value: Value) => void }) {
   const shared = {
     label: label ?? labelOf(field.name),
-    description: field.help === "" ? undefined : field.help,
+    description: [field.help, FROM_UPLOADS.includes(field.name) ? t("Upload files under Data, Import.") : ""].filter(Boolean).join(" ") || undefined,
     required: field.required,
     placeholder: placeholderOf(field),
   };
