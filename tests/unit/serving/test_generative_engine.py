@@ -220,9 +220,8 @@ def test_votes_share_the_computation_of_their_question(tiny_judges: dict[str, Pa
     texts = [f"Answer number {n} has a reason.\nVerdict: {'AB'[n % 2]}" for n in range(8)]
     alone = [writer.label_logps([question], [text], PAIRWISE)[0] for text in texts]
     positions: list[int] = []
-    hook = writer.model.model.register_forward_pre_hook(
-        lambda _, __, inputs: positions.append(inputs["input_ids"].numel()), with_kwargs=True
-    )
+    embeddings = writer.model.get_input_embeddings()
+    hook = embeddings.register_forward_hook(lambda _, inputs, __: positions.append(inputs[0].numel()))
     together = writer.label_logps([question] * 8, texts, PAIRWISE)
     hook.remove()
     asked = len(writer.renderer.encode(question).ids)
