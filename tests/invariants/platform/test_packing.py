@@ -190,6 +190,16 @@ def test_under_bfloat16_it_is_as_far_from_float32_as_padded_rows_are() -> None:
     assert_same_gradients(found, gradients, 0.05)
 
 
+def test_under_bfloat16_a_gradient_changes_no_bit() -> None:
+    """So a policy that is its reference still has the log-probs of its reference."""
+    model, groups = build("llama"), random_groups(np.random.default_rng(1), SHAPES)
+    states = []
+    for wanted in (True, False):
+        with torch.set_grad_enabled(wanted), torch.autocast("cpu", torch.bfloat16):
+            states.append(forward(model, groups).states.detach())
+    assert torch.equal(*states)
+
+
 def test_with_adapters() -> None:
     from peft import LoraConfig, TaskType, get_peft_model
 

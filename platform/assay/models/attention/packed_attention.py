@@ -190,7 +190,8 @@ def by_groups(
     """One group after the other; [1, H, N, D], in autocast's format where that is on.
 
     Where a gradient is wanted by matrix products (`group_attention`), whose backward pass is the faster one; else, for
-    long sequences and for dropout by torch's own kernel.
+    long sequences and for dropout by torch's own kernel. In half precision by products without a gradient, too: the two
+    round differently, and a policy would be compared with its reference, which is itself, across that difference.
     """
     import torch
 
@@ -200,14 +201,15 @@ def by_groups(
     low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else value.dtype
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     wants_gradient = torch.is_grad_enabled() and query.requires_grad
-    if len(layout.spans) == 1 and not wants_gradient:
+    by_products = wants_gradient or low != torch.float32
+    if len(layout.spans) == 1 and not by_products:
         return _fused(query.to(low), key.to(low), value.to(low), layout.spans[0], layout, dropout, scale)
     # `split` and not slices: the gradient of a slice is a row of zeros as long as the whole
     parts = zip(*(torch.split(tensor, layout.lengths, 2) for tensor in (query, key, value)), strict=True)
     outs = []
     for span, (q, k, v) in zip(layout.spans, parts, strict=True):
         longest = span.prefix + max(span.branches)
-        if dropout or not wants_gradient or longest > LONGEST:
+        if dropout or not by_products or longest > LONGEST:
             outs.append(_fused(q.to(low), k.to(low), v.to(low), span, layout, dropout, scale))
         else:
             with torch.autocast(kind, enabled=False):
