@@ -399,7 +399,9 @@ class Report:
         stored = json.loads(path.read_text())["ratios"] if path.is_file() else {}
         for name, value in self.lines().items():
             print(f"{name}: {_sentence(value)}" + (f"; baseline {stored[name]:.3g}" if name in stored else ""))
-        if options.save_baseline:
+        if options.save_baseline and self.ratios and all(isinstance(v, Refusal) for v in self.lines().values()):
+            print("nothing stored: every ratio was refused", file=sys.stderr)
+        elif options.save_baseline:
             BASELINES.mkdir(exist_ok=True)
             path.write_text(json.dumps(self.to_dict(), indent=2) + "\n")
             write_table()
