@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-SECRETS = ("--api-key",)  #: options whose value is hidden
+SECRETS = ("--api-key", "--watch-key", "--rewards-key")  #: options whose value is hidden
 HIDDEN = "***"
 _VARIABLE = "ASSAY_HIDDEN_ARGUMENTS"
 

@@ -13,13 +13,17 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+import typer
 from processes import command_line, tree
 
-from assay.cli.hidden_arguments import masked
+from assay.cli.hidden_arguments import SECRETS, masked
+from assay.cli.main import build_app
 
 ASSAY = str(Path(sys.executable).with_name("assay"))
 EXAMPLES = Path(__file__).parents[3] / "examples" / "serving"
@@ -105,6 +109,18 @@ def test_a_client_hides_its_key(tmp_path: Path, given: list[str]) -> None:
 def test_only_secrets_are_masked() -> None:
     assert masked(["serve", "m", "--api-key", "k", "--port", "1"]) == ["serve", "m", "--api-key", "***", "--port", "1"]
     assert masked(["score", "--api-key=k=l", "--api-key"]) == ["score", "--api-key=***", "--api-key"]
+
+
+def test_every_option_that_takes_a_key_is_hidden() -> None:
+    """An option is one that takes a key where a variable of that name gives it, too."""
+    words = [command.name for command in entry_points(group="assay.commands")]
+    waiting: list[Any] = [typer.main.get_command(build_app(word)) for word in words]
+    keys = set()
+    while waiting:
+        command = waiting.pop()
+        waiting += getattr(command, "commands", {}).values()
+        keys |= {max(p.opts, key=len) for p in command.params if str(p.envvar or "").endswith("_KEY")}
+    assert keys == set(SECRETS)
 
 
 def test_a_keyless_server_on_every_address_refuses_foreign_names(rule_reward: Path) -> None:
