@@ -32,12 +32,12 @@ class OffloadedAdamW(torch.optim.AdamW):
     def __init__(self, groups: Iterable[Mapping[str, Any]], halved: Iterable[nn.Linear] = (), **options: Any) -> None:
         self._halved = list(halved)
         rounded = {id(layer.weight) for layer in self._halved}
-        own_groups: list[dict[str, Any]] = [dict(group) for group in groups]
+        host_groups: list[dict[str, Any]] = [dict(group) for group in groups]
         self.masters: dict[nn.Parameter, nn.Parameter] = {}
         with on_host():
-            for parameter in (p for group in own_groups for p in group["params"]):
-                own = is_on_host(parameter) and id(parameter) not in rounded
-                self.masters[parameter] = parameter if own else nn.Parameter(to_host(parameter).float().clone())
+            for parameter in (p for group in host_groups for p in group["params"]):
+                is_master = is_on_host(parameter) and id(parameter) not in rounded
+                self.masters[parameter] = parameter if is_master else nn.Parameter(to_host(parameter).float().clone())
         for layer in self._halved:
             halve(layer)
         moved = {p: master for p, master in self.masters.items() if p is not master}
@@ -45,9 +45,9 @@ class OffloadedAdamW(torch.optim.AdamW):
             p.register_post_accumulate_grad_hook(_collect(master))  # type: ignore[no-untyped-call]
             for p, master in moved.items()
         ]
-        for group in own_groups:
+        for group in host_groups:
             group["params"] = [self.masters[p] for p in group["params"]]
-        super().__init__(own_groups, fused=True, **options)
+        super().__init__(host_groups, fused=True, **options)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> Any:

@@ -225,8 +225,8 @@ def optimiser_tensors(
     optimiser: torch.optim.Optimizer, parameters: Iterable[torch.nn.Parameter]
 ) -> Iterator[torch.Tensor]:
     """All that it holds beside the model's `parameters`."""
-    own = {id(each) for each in parameters}
-    yield from (p for group in optimiser.param_groups for p in group["params"] if id(p) not in own)
+    of_model = {id(each) for each in parameters}
+    yield from (p for group in optimiser.param_groups for p in group["params"] if id(p) not in of_model)
     yield from (v for s in optimiser.state.values() for v in s.values() if isinstance(v, torch.Tensor))
 
 

@@ -33,10 +33,10 @@ def keep_plan(plan: MemoryPlan, base: str, settings: Mapping[str, Any], ranks: i
     """For trainings of `base` with these settings on this card. `rows`: what it was planned for, in words. A cache that
     cannot be written is left as it is."""
     file = _file(base, settings, plan.card.name, ranks)
-    kept = {name: value for name, value in plan.to_dict().items() if name != "alternatives"}
+    stored = {name: value for name, value in plan.to_dict().items() if name != "alternatives"}
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({**kept, "rows": rows}))
+        file.write_text(json.dumps({**stored, "rows": rows}))
 
 
 def show_plan_line(base: str, settings: Mapping[str, Any], device: "torch.device", ranks: int) -> None:

@@ -51,8 +51,10 @@ def least_bytes(load: Load, kernels: str = "cpu") -> int:
         modules, optimisers = load()
         for optimiser in optimisers:
             fill(optimiser)
-        own = [optimiser for optimiser in optimisers if not is_elsewhere(optimiser)]
-        gradients: int = sum(p.nbytes for optimiser in own for group in optimiser.param_groups for p in group["params"])
+        local = [optimiser for optimiser in optimisers if not is_elsewhere(optimiser)]
+        gradients: int = sum(
+            p.nbytes for optimiser in local for group in optimiser.param_groups for p in group["params"]
+        )
         return held(modules, optimisers) + gradients
 
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from assay.models.attention.packed_attention import Layout, Span, packed_attention
-from assay.models.attention.packing import OWN_PASS
+from assay.models.attention.packing import PACKED_PASS
 from assay.models.attention.prepacked import number_format
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class DecoderPass:
 
     @classmethod
     def attach(cls, network: "PreTrainedModel") -> None:
-        """Give the network this pass, where it is one that it can run; `packing.own_pass` finds it."""
+        """Give the network this pass, where it is one that it can run; `packing.packed_pass` finds it."""
         layers: Any = getattr(network, "layers", ())
         if network.device.type != "cpu" or network.dtype != torch.float32 or not layers:
             return
@@ -41,7 +41,7 @@ class DecoderPass:
             return
         small = cls(network)
         if small._agrees():
-            setattr(network, OWN_PASS, small)
+            setattr(network, PACKED_PASS, small)
 
     def __call__(self, ids: torch.Tensor, positions: torch.Tensor, layout: Layout) -> torch.Tensor:
         """Last hidden states [1, N, H] of token ids [1, N] at these positions [1, N]."""

@@ -32,8 +32,8 @@ Tokens = npt.NDArray[np.int32]
 
 #: Decoders whose layers hand our layout to their attention and have no other way from position to position.
 PACKED = frozenset({"llama", "qwen2", "qwen3", "mistral", "olmo2", "phi3", "gemma", "smollm3"})
-#: Attribute of a network that has a pass of its own: see `own_pass`.
-OWN_PASS = "assay_own_pass"
+#: Attribute of a network that has a pass of its own: see `packed_pass`.
+PACKED_PASS = "assay_packed_pass"
 
 
 @dataclass(frozen=True)
@@ -195,8 +195,8 @@ def forward(model: Any, groups: Sequence[TokenGroup], images: ImageReader | None
     ids = np.concatenate([part for group in groups for part in (group.prefix, *group.branches)])
     positions = np.concatenate([np.arange(a, a + n) for a, n in _stretches(groups)])
     row, places = (to_device(torch.from_numpy(each).long()[None], device) for each in (ids, positions))
-    if (own := own_pass(network)) is not None:
-        return PackedHidden(own(row, places, layout)[0], branches, prefixes, padding=0)
+    if (packed := packed_pass(network)) is not None:
+        return PackedHidden(packed(row, places, layout)[0], branches, prefixes, padding=0)
     hidden = network(
         input_ids=row,
         position_ids=places,
@@ -279,12 +279,12 @@ def unwrapped(model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "peft_config") and hasattr(model, "get_base_model") else model
 
 
-def own_pass(network: Any) -> Callable[..., torch.Tensor] | None:
+def packed_pass(network: Any) -> Callable[..., torch.Tensor] | None:
     """Token ids [1, N], positions [1, N] and a layout to states [1, N, H], of a network that has such a pass
     (`decoder_pass`) and needs no gradient now."""
     import torch
 
-    attached: Callable[..., torch.Tensor] | None = network.__dict__.get(OWN_PASS)
+    attached: Callable[..., torch.Tensor] | None = network.__dict__.get(PACKED_PASS)
     return None if attached is None or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") else attached
 
 

@@ -27,9 +27,9 @@ for name in {PACKAGES!r}:
 """
 
 
-def vllm_python(named: str = "") -> str:
+def vllm_python(path: str = "") -> str:
     """The Python of vLLM's environment; empty where none is named."""
-    return named or os.environ.get(PYTHON_VARIABLE, "")
+    return path or os.environ.get(PYTHON_VARIABLE, "")
 
 
 def vllm_version(python: str = "") -> str | None:
