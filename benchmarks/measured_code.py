@@ -50,8 +50,46 @@ def changed(paths: Sequence[str], before: CodeState, root: Path = ROOT) -> list[
     return [
         f"{path} was not measured" if path not in before.paths else f"{path} has changed since {before.commit}"
         for path in paths
-        if now.paths[path] is None or now.paths[path] != before.paths.get(path)
+        if now.paths[path] is None or not _runs_alike(root, now.paths[path], before.paths.get(path))
     ]
+
+
+def _runs_alike(root: Path, one: str | None, other: str | None) -> bool:
+    """Whether two git objects, files or folders, hold the same modules with the same code."""
+    if one == other or one is None or other is None:
+        return one == other
+    now, before = _modules(root, one), _modules(root, other)
+    if now is None or before is None or now.keys() != before.keys():
+        return False
+    return all(now[name] == before[name] or _code(root, now[name]) == _code(root, before[name]) for name in now)
+
+
+def _modules(root: Path, object_id: str) -> dict[str, str] | None:
+    """The git object of each file by its name in the folder, "" for a file; None if git does not have them."""
+    kind = _git(root, "cat-file", "-t", object_id)
+    if kind == "blob":
+        return {"": object_id}
+    listing = _git(root, "ls-tree", "-r", "--format=%(objectname) %(path)", object_id) if kind == "tree" else None
+    if listing is None:
+        return None
+    return {name: blob for blob, _, name in (line.partition(" ") for line in listing.splitlines())}
+
+
+def _code(root: Path, blob: str) -> str:
+    """What a file does, without its docstrings; a file that is no Python as it is, one that is missing as its id."""
+    text = _git(root, "cat-file", "blob", blob)
+    if text is None:
+        return blob
+    try:
+        tree = ast.parse(text or "")
+    except SyntaxError:
+        return text
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
+            node, clean=False
+        ):
+            node.body = node.body[1:]
+    return ast.dump(tree)
 
 
 def scripts() -> dict[str, Path]:

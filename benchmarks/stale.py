@@ -2,8 +2,8 @@
 
     python benchmarks/stale.py [SCRIPT ...]
 
-Covers: `stored_baselines`, and why each is stale: a path of its script's MEASURES has changed since (docstrings count),
-it was measured with uncommitted changes, or it has no commit. Leaves out: measuring again.
+Covers: `stored_baselines`, and why each is stale: the code under a path of its script's MEASURES has
+changed since, it was measured with uncommitted changes, or it has no commit. Leaves out: measuring again.
 """
 
 from __future__ import annotations

@@ -159,13 +159,20 @@ def test_figures_are_stale_when_the_code_they_measured_has_changed_and_not_when_
     assert changed(["part", "other"], before, tmp_path) == ["other was not measured"]
     git("commit", "--amend", "-m", "the same code, another commit")
     assert changed(["part"], before, tmp_path) == []
+    commit("part/a.py", '"""What it is."""\n1  # the same code')
+    assert changed(["part", "part/a.py"], state(["part", "part/a.py"], tmp_path), tmp_path) == []
+    assert changed(["part"], before, tmp_path) == []
 
     (tmp_path / "part" / "a.py").write_text("2")
     dirty = state(["part"], tmp_path)
     assert dirty.dirty
     commit("part/a.py", "2")
     assert changed(["part"], before, tmp_path) == [f"part has changed since {before.commit}"]
+    commit("part/c.txt", "words that are no code")
+    words = state(["part"], tmp_path)
+    commit("part/c.txt", "other words")
+    assert changed(["part"], words, tmp_path) == [f"part has changed since {words.commit}"]
     assert changed(["part"], dirty, tmp_path) == [
-        f"measured with changes that were not committed, after {before.commit}"
+        f"measured with changes that were not committed, after {dirty.commit}"
     ]
     assert changed(["part"], CodeState.of({}), tmp_path) == ["no commit is recorded"]
