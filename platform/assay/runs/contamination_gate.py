@@ -147,7 +147,8 @@ def require_clean(
         way = (
             "run: assay data decontaminate, and recreate the snapshot if it discards any"
             if snapshot
-            else "the ledger knows snapshots only: import the file"
+            else "only snapshots are: assay data import FILE, assay data decontaminate, assay data snapshot NAME, and "
+            "then --data NAME"
         )
         raise BadInputError(
             f"{data} {problem}{more}; {way}; or train all the same: --waive-contamination {first.benchmark}=REASON"

@@ -26,6 +26,7 @@ from assay.cli.main import main
 from assay.runs.record import start_run
 from assay.workspace import Workspace
 from assay_web.app import create_app
+from assay_web.jobs.job import new_job
 from assay_web.jobs.scheduler import keys_for
 from assay_web.processes.child import EXIT_FILE, reserve
 from assay_web.settings import RewardServer, WebSettings
@@ -33,6 +34,7 @@ from assay_web.settings import RewardServer, WebSettings
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+ELSEWHERE = {"pid": 1, "host": "elsewhere", "birth": None, "started": "2026-01-01T00:00:00+00:00"}
 GOING = ("waiting", "running", "stopping")
 NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
 
@@ -263,13 +265,12 @@ def test_a_loop_is_described_in_a_few_fields(client: TestClient, workspace: Work
 def test_a_stage_of_an_earlier_version_is_a_job(workspace: Workspace, client: TestClient) -> None:
     folder = workspace.root / "stages" / "stage-20260101-000000-abcdef"
     folder.mkdir(parents=True)
-    process = {"pid": 1, "host": "elsewhere", "birth": None, "kind": "stage", "started": "2026-01-01T00:00:00+00:00"}
     stage = {
         "settings": {"stage": "dedup"},
         "command": "assay data dedup",
         "by": "ada",
         "started": 1.0,
-        "process": process,
+        "process": {**ELSEWHERE, "kind": "stage"},
     }
     (folder / "stage.json").write_text(json.dumps({**stage, "expected": None}))
     (folder / "exit.json").write_text(json.dumps({"code": 1, "at": 2.0}))
@@ -282,6 +283,36 @@ def test_a_stage_of_an_earlier_version_is_a_job(workspace: Workspace, client: Te
         True,
     )
     assert client.get("/api/jobs", params={"area": "policies"}).json()["jobs"] == []
+
+
+def test_what_would_be_refused_again_is_not_resumed(workspace: Workspace, client: TestClient) -> None:
+    with workspace.store.unit() as db:
+        db.execute("INSERT INTO benchmarks (benchmark, content_hash, prompts, file) VALUES ('ours', 'h', 1, 'f')")
+    upload(workspace, "rows.jsonl")
+    settings: dict[str, Any] = {"method": "bt", "data": "uploads/rows.jsonl", "base": "tiny"}
+    refused = client.post("/api/jobs", json={"kind": "train", "settings": settings})
+    assert (refused.status_code, "is not checked against benchmark 'ours'; only snap" in refused.json()["detail"]) == (
+        422,
+        True,
+    )
+    waived = {**settings, "waive_contamination": ["ours=old rows"]}
+    assert client.post("/api/jobs/estimate", json={"kind": "train", "settings": waived}).status_code == 200
+
+    words = ["train", "bt", "--data", "uploads/rows.jsonl"]
+    job = new_job(workspace, "train", "Train", "compute", settings, words, "ada", 1.0)
+    (job.folder / "process.json").write_text(json.dumps({**ELSEWHERE, "kind": "job"}))
+    (job.folder / EXIT_FILE).write_text(json.dumps({"code": 2, "at": 2.0, "error": "is not checked"}))
+    run = workspace.runs / "run-20260101-000000-abcdef"
+    run.mkdir(parents=True)
+    (job.folder / "run.txt").write_text(run.name)
+    assert client.get(f"/api/jobs/{job.id}").json()["can_resume"] is False
+    refused = client.post(f"/api/jobs/{job.id}/resume")
+    assert (refused.status_code, refused.json()["detail"]) == (
+        409,
+        "it is failed, and would fail again: is not checked",
+    )
+    (run / "state.pt").touch()  # refused after its first state: that is not lost
+    assert client.get(f"/api/jobs/{job.id}").json()["can_resume"] is True
 
 
 def test_a_job_has_the_keys_of_the_servers_that_it_names() -> None:

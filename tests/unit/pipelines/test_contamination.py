@@ -249,7 +249,7 @@ def test_waivers_are_asked_for_and_recorded(workspace: Workspace, tmp_path: Path
         require_clean(states, {"b": " "}, data="train", snapshot=True)
     with pytest.raises(BadInputError, match=r"cannot waive 'c': not a registered benchmark \(b\)"):
         require_clean(states, {"c": "why"}, data="train", snapshot=True)
-    with pytest.raises(BadInputError, match="the ledger knows snapshots only"):
+    with pytest.raises(BadInputError, match=r"only snapshots are: assay data import FILE, .* and then --data NAME"):
         require_clean(contamination_of(workspace, None), {}, data="file", snapshot=False)
     waived = require_clean(states, {"b": " an old run "}, data="train", snapshot=True)
     record_waivers(workspace, "run-9", train.id, waived)

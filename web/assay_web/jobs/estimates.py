@@ -15,6 +15,7 @@ from typing import Any
 from assay.browsing.candidates import count_candidates
 from assay.data.snapshots import Selection, check_snapshot, get_snapshot
 from assay.errors import BadInputError, NotFoundError
+from assay.runs.contamination_gate import contamination_of, require_clean
 from assay.workspace import Workspace
 from assay_pipelines.curation.consistency import ConsistencyConfig
 from assay_pipelines.curation.loop.estimating import (
@@ -123,9 +124,21 @@ def training_figures(workspace: Workspace, settings: Settings) -> JobFigures:
     for name in ("eval_data", "final_data"):
         data_rows(workspace, settings, name)
     rows = data_rows(workspace, settings, "data")
+    _check_contamination(workspace, settings)
     batch, epochs = _number(settings, "batch_size", 16), _number(settings, "epochs", 1)
     steps = None if rows is None or batch < 1 else math.ceil(rows / batch) * int(epochs)
     return JobFigures(rows, steps)
+
+
+def _check_contamination(workspace: Workspace, settings: Settings) -> None:
+    data = str(settings["data"])
+    try:
+        snapshot = get_snapshot(workspace, data).id
+    except NotFoundError:
+        snapshot = None
+    states = contamination_of(workspace, snapshot)
+    waivers = {name: reason for name, _, reason in (w.partition("=") for w in _texts(settings, "waive_contamination"))}
+    require_clean(states, waivers, data=f"{'snapshot' if snapshot else 'file'} {data}", snapshot=snapshot is not None)
 
 
 def policy_figures(workspace: Workspace, settings: Settings) -> JobFigures:

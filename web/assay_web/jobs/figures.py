@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from assay_web.jobs.job import GOING, Job, outcome_of, runs_of_jobs
 from assay_web.jobs.kind import JOB_KINDS, Area
 from assay_web.jobs.replies import ExpectedReply, JobCount, JobRecord
 from assay_web.jobs.scheduler import JobScheduler
+from assay_web.runs.detail import has_saved_state
 
 MOST = 1_000  #: runs whose last figures are kept for while the store is held
 WAIT_S = 0.2  #: for the store: pages ask often, and a job may hold it for long
@@ -57,17 +59,30 @@ def records_of(scheduler: JobScheduler, jobs: Sequence[Job], every: Sequence[Job
             stored.get(runs.get(job.id, ""), NOTHING),
             scheduler.waits_for(job, alive) if job.process is None else [],
             resumed.get(job.id),
-            workspace.runs,
+            workspace,
         )
         for job in jobs
     ]
 
 
+def run_to_resume(workspace: Workspace, job: Job, run: str | None) -> str | None:
+    """The run with a saved state that the job went on with: its own `run`, else the one that it was to resume."""
+    words = ["", *job.arguments]
+    asked = [word for option, word in pairwise(words) if option == "--resume"]
+    return next((one for one in (run, *asked) if one is not None and has_saved_state(workspace.runs / one)), None)
+
+
 def _record(
-    job: Job, run: str | None, stored: StoredFigures, waits_for: list[str], resumed_by: str | None, runs: Path
+    job: Job,
+    run: str | None,
+    stored: StoredFigures,
+    waits_for: list[str],
+    resumed_by: str | None,
+    workspace: Workspace,
 ) -> JobRecord:
     outcome = outcome_of(job, stored.metrics)
     going = outcome.status in GOING
+    ends = going or outcome.status == "done" or resumed_by is not None
     return JobRecord(
         id=job.id,
         kind=job.kind,
@@ -84,9 +99,9 @@ def _record(
         waits_for=waits_for if outcome.status == "waiting" else [],
         resumes=job.resumes,
         resumed_by=resumed_by,
-        can_resume=not going and outcome.status != "done" and resumed_by is None,
+        can_resume=not ends and (not job.was_refused or run_to_resume(workspace, job, run) is not None),
         run_id=run,
-        progress=counts_of(runs / run) if run is not None else [],
+        progress=counts_of(workspace.runs / run) if run is not None else [],
         spent=stored.spent,
         expected=ExpectedReply(**asdict(job.expected)) if job.expected is not None else None,
     )

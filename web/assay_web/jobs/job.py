@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from assay.errors import AssayError, BackendError, NotFoundError
+from assay.errors import AssayError, BackendError, BadInputError, NotFoundError
 from assay.runs.process import RunProcess, process_of
 from assay.system.atomic_files import replacing
 from assay.system.full_disk import full_disk_line
@@ -32,6 +32,7 @@ FOLDER, JOB_FILE, STOP_FILE, RUN_FILE = "jobs", "job.json", "stop.json", "run.tx
 EARLIER, EARLIER_FILE = "stages", "stage.json"  #: jobs of versions that only knew the stages of curation
 LOOKED_AT = 200  #: newest runs among which a job's is looked for
 INTERRUPTED = 130  #: exit status of a command that was interrupted
+REFUSED = (BadInputError.exit_code, NotFoundError.exit_code)  #: as the same command once more would be
 
 #: incomplete: it ended, and resumes when started again, as a loop that waits for people. stopped: somebody asked.
 #: interrupted: its process was killed.
@@ -82,6 +83,10 @@ class Job:
     @property
     def exit(self) -> dict[str, Any] | None:
         return read_json(self.folder / EXIT_FILE)
+
+    @property
+    def was_refused(self) -> bool:
+        return (self.exit or {}).get("code") in REFUSED
 
     @property
     def is_alive(self) -> bool:

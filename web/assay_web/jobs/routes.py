@@ -20,7 +20,7 @@ from assay_web.accounts.sessions import Person
 from assay_web.curate.loop_files import NewLoop, begun_loops, new_loop
 from assay_web.curate.replies import LoopFile
 from assay_web.jobs.estimates import estimate_reply
-from assay_web.jobs.figures import counts_of, records_of
+from assay_web.jobs.figures import counts_of, records_of, run_to_resume
 from assay_web.jobs.forms import JobForm, arguments_for, form_of, has_resume
 from assay_web.jobs.job import GOING, Expected, Job, job_of, jobs_of, new_job, runs_of_jobs
 from assay_web.jobs.kind import JOB_KINDS, Area, JobKind, Settings, SettingValue, job_kind
@@ -207,18 +207,20 @@ def stop_job(person: Curator, service: ServiceNow, jobs: JobsNow, job_id: JobId)
 
 @router.post("/api/jobs/{job_id}/resume")
 def resume_job(person: Curator, service: ServiceNow, jobs: JobsNow, job_id: JobId, request: Request) -> JobRecord:
-    """Start a new job that goes on where this one ended: with the run's last saved state where its command resumes
-    runs, else by the same command, which leaves out what was done. 409 while it goes on, and where another already
-    goes on with it."""
+    """Start a new job that goes on where this one ended: with the run's last saved state where there is one, else
+    by the same command, which leaves out what was done. 409 while it goes on, where another already goes on with it,
+    and where its settings or data were refused and nothing was saved."""
     job = job_of(service.workspace, job_id)
     record = _record(jobs, job)
     if not record.can_resume:
         raise ConflictError(
-            f"it is {record.status}" if record.resumed_by is None else f"{record.resumed_by} goes on with it"
+            f"{record.resumed_by} goes on with it"
+            if record.resumed_by is not None
+            else f"it is {record.status}" + (f", and would fail again: {record.why}" if job.was_refused else "")
         )
     kind = job_kind(job.kind)
     _require_within(service, person, job.kind, job.settings)
-    run = runs_of_jobs(service.workspace, [job]).get(job.id)
+    run = run_to_resume(service.workspace, job, runs_of_jobs(service.workspace, [job]).get(job.id))
     words = has_resume(job.arguments)
     arguments = job.arguments if words is None or run is None else [*shlex.split(words), "--resume", run]
     return start_in(jobs, person, request, job.kind, kind, job.settings, arguments, resumes=job.id)

@@ -145,11 +145,16 @@ def _resume_command(kind: str, status: str, settings: dict[str, Any], folder: Pa
         return None
     if (folder / LOOP_FILE).is_file():
         return f"assay loop {settings.get('name', 'LOOP')}.yaml"  # by its name, whatever the file is called
-    if kind == "rl" and checkpoints(folder):
+    if kind == "rl" and has_saved_state(folder):
         return f"assay rl --resume {folder.name}"
-    if kind == "train" and ((folder / STATE).is_file() or checkpoints(folder)):
+    if kind == "train" and has_saved_state(folder):
         return f"assay train {settings.get('method', 'bt')} --resume {folder.name}"
     return None
+
+
+def has_saved_state(folder: Path) -> bool:
+    """Whether the run in this folder left what --resume goes on from."""
+    return (folder / STATE).is_file() or bool(checkpoints(folder))
 
 
 def compared(records: Sequence[RunRecord], workspace: Workspace) -> ComparedRuns:
