@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from assay.errors import BadInputError
-from assay.models.attention.packing import attention_of, can_pack, forward, forward_rows, group_of
+from assay.models.attention.packing import attention_of, can_pack, forward, forward_ends, forward_rows, group_of
 from assay.models.chat.image_reader import ImageReader
 from assay.models.chat.renderer import Renderer
 from assay.models.devices import free_memory, is_out_of_memory
@@ -212,13 +212,17 @@ class PackedScorer(TokenScorer):
             read = [[rows[i].conversation for i in group] for group in batch]
             groups = [group_of([each.ids for each in some], [each.images for each in some]) for some in read]
             images = self.renderer.images
-            if self._layout == "packed":
-                passed = forward(self.model, groups, images)
+            if self._layout == "packed" and all(each.places == (len(each.conversation) - 1,) for each in readings):
+                states, computed, padding = forward_ends(self.model, groups, images)
             else:
-                passed = forward_rows(self.model, groups, pad_left=self._layout == "left", images=images)
-            self.last_computed += passed.computed
-            self.last_padding += passed.padding
-            outputs = self.read_states(passed.at(places), readings).cpu()
+                if self._layout == "packed":
+                    passed = forward(self.model, groups, images)
+                else:
+                    passed = forward_rows(self.model, groups, pad_left=self._layout == "left", images=images)
+                states, computed, padding = passed.at(places), passed.computed, passed.padding
+            self.last_computed += computed
+            self.last_padding += padding
+            outputs = self.read_states(states, readings).cpu()
         return list(torch.split(outputs, [len(positions) for positions in places]))
 
 

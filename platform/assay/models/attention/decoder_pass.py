@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 
-from assay.models.attention.packed_attention import Layout, Span, packed_attention
+from assay.models.attention.packed_attention import Layout, Span, attend_ends, packed_attention
 from assay.models.attention.packing import PACKED_PASS
 from assay.models.attention.prepacked import number_format
 
@@ -23,13 +23,15 @@ LAYERS = frozenset({"LlamaDecoderLayer", "Qwen2DecoderLayer", "MistralDecoderLay
 #: Of hidden states, relative to the largest, by the number format of products: in bfloat16 one that is rounded the
 #: other way is 0.004 off.
 TOLERANCE = {"float32": 1e-5, "bfloat16": 0.02}
+LEAST_POSITIONS = 2048  #: of the table of rotations, which grows with the texts
 
 
 class DecoderPass:
-    """`network`: the decoder without its head; its modules are called, not copied."""
+    """`network`: the decoder without its head; its weights are used, not copied."""
 
     def __init__(self, network: Any) -> None:
         self._network = network
+        self._turns: torch.Tensor | None = None  #: [positions, 2 x head size], cosines and sines, where they are fixed
 
     @classmethod
     def attach(cls, network: "PreTrainedModel") -> None:
@@ -43,26 +45,53 @@ class DecoderPass:
         if small._agrees():
             setattr(network, PACKED_PASS, small)
 
-    def __call__(self, ids: torch.Tensor, positions: torch.Tensor, layout: Layout) -> torch.Tensor:
-        """Last hidden states [1, N, H] of token ids [1, N] at these positions [1, N]."""
+    def __call__(
+        self, ids: torch.Tensor, positions: torch.Tensor, layout: Layout, *, ends: bool = False
+    ) -> torch.Tensor:
+        """Last hidden states [1, N, H] of token ids [1, N] at these positions [1, N]. `ends`: only those [1, branches,
+        H] at the last token of each branch, where alone the last layer then has queries and an MLP."""
         network = self._network
         states = network.embed_tokens(ids)
-        cos, sin = (part[:, None] for part in network.rotary_emb(states, position_ids=positions))
+        cos, sin = self._rotation(states, positions)
+        last = network.layers[-1] if ends else None
         for layer in network.layers:
             attention = layer.self_attn
             normed = _norm(layer.input_layernorm, states)
-            heads = (*normed.shape[:2], -1, attention.head_dim)
-            query, key, value = (
-                project(normed).view(heads).transpose(1, 2)
-                for project in (attention.q_proj, attention.k_proj, attention.v_proj)
-            )
-            query, key = _rotated(query, cos, sin), _rotated(key, cos, sin)
-            mixed, _ = packed_attention(
-                attention, query, key, value, None, scaling=attention.scaling, packed_layout=layout
-            )
-            states = states + attention.o_proj(mixed.flatten(2))
-            states = states + layer.mlp(_norm(layer.post_attention_layernorm, states))
+            key = _heads(attention.k_proj, normed, attention.head_dim)
+            value = _heads(attention.v_proj, normed, attention.head_dim)
+            key = _rotated(key, cos, sin)
+            if layer is last:
+                rows = torch.tensor(layout.ends)
+                states, normed = states[:, rows], normed[:, rows]
+                query = _rotated(
+                    _heads(attention.q_proj, normed, attention.head_dim), cos[..., rows, :], sin[..., rows, :]
+                )
+                mixed = attend_ends(query, key, value, layout, attention.scaling)
+            else:
+                query = _rotated(_heads(attention.q_proj, normed, attention.head_dim), cos, sin)
+                mixed, _ = packed_attention(
+                    attention, query, key, value, None, scaling=attention.scaling, packed_layout=layout
+                )
+            states = states + _product(attention.o_proj, mixed.flatten(2))
+            mlp, normed = layer.mlp, _norm(layer.post_attention_layernorm, states)
+            inner = mlp.act_fn(_product(mlp.gate_proj, normed)) * _product(mlp.up_proj, normed)
+            states = states + _product(mlp.down_proj, inner)
         return _norm(network.norm, states)
+
+    def _rotation(self, states: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines, and sines of which the first half is negated, [1, 1, N, head size]; from a table but for frequencies
+        that depend on the text's length."""
+        rotary = self._network.rotary_emb
+        if "dynamic" in rotary.rope_type or rotary.rope_type == "longrope":
+            cos, sin = rotary(states, position_ids=positions)
+            return cos[:, None], _half_negated(sin)[:, None]
+        most = int(positions.max()) + 1
+        if self._turns is None or len(self._turns) < most:
+            cos, sin = rotary(states, position_ids=torch.arange(max(LEAST_POSITIONS, most))[None])
+            self._turns = torch.cat((cos[0], _half_negated(sin[0])), -1)
+        turns = self._turns.index_select(0, positions[0])[None, None]
+        cos, sin = turns.chunk(2, -1)
+        return cos, sin
 
     @torch.inference_mode()
     def _agrees(self) -> bool:
@@ -71,7 +100,9 @@ class DecoderPass:
         expected = self._network(input_ids=rows, use_cache=False).last_hidden_state
         packed = torch.cat([rows[0], rows[1, 3:]])[None]
         states = self(packed, torch.tensor([[0, 1, 2, 3, 4, 3, 4]]), Layout([Span(0, 3, (2, 2))]))[0]
-        gap = (torch.stack([states[:5], torch.cat([states[:3], states[5:]])]) - expected).abs().max()
+        ends = self(packed, torch.tensor([[0, 1, 2, 3, 4, 3, 4]]), Layout([Span(0, 3, (2, 2))]), ends=True)[0]
+        rows = torch.stack([states[:5], torch.cat([states[:3], states[5:]])])
+        gap = torch.cat([rows - expected, (ends - expected[:, -1])[:, None].expand(-1, 5, -1)]).abs().max()
         return bool(gap <= TOLERANCE[number_format(self._network)] * expected.abs().max())
 
 
@@ -79,7 +110,23 @@ def _norm(norm: Any, states: torch.Tensor) -> torch.Tensor:
     return F.rms_norm(states, norm.weight.shape, norm.weight, norm.variance_epsilon)
 
 
+def _product(layer: Any, states: torch.Tensor) -> torch.Tensor:
+    """Without the calls of hooks, of which there are none."""
+    output: torch.Tensor = layer.forward(states)
+    return output
+
+
+def _heads(layer: Any, states: torch.Tensor, size: int) -> torch.Tensor:
+    """[1, heads, N, size]."""
+    return _product(layer, states).view(*states.shape[:2], -1, size).transpose(1, 2)
+
+
+def _half_negated(sin: torch.Tensor) -> torch.Tensor:
+    first, second = sin.chunk(2, -1)
+    return torch.cat((-first, second), -1)
+
+
 def _rotated(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Rotary positions: the second half of each head negated before the first."""
+    """Rotary positions: the halves of each head change places. `sin`: see `_rotation`."""
     first, second = heads.chunk(2, -1)
-    return heads * cos + torch.cat((-second, first), -1) * sin
+    return heads * cos + torch.cat((second, first), -1) * sin

@@ -11,6 +11,7 @@ that was set to it generates, scores and trains in padded rows as before.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -59,6 +60,16 @@ class Layout:
         self.spans = tuple(spans)
         self.lengths = [span.length for span in self.spans]
         self._device: dict[str, Any] = {}
+
+    @property
+    def ends(self) -> list[int]:
+        """The row's position of each branch's last token."""
+        return [
+            end - 1
+            for span in self.spans
+            for end in itertools.accumulate(span.branches, initial=span.start + span.prefix)
+            if end > span.start + span.prefix
+        ]
 
     @cached_property
     def segments(self) -> Segments:
@@ -243,6 +254,28 @@ def _fused(
         mask = layout.branch_mask(span.prefix, n, q.dtype, q.device)
         outs.append(attend(own_q, torch.cat([first_k, own_k], 2), torch.cat([first_v, own_v], 2), mask))
     return torch.cat(outs, 2)
+
+
+def attend_ends(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, layout: Layout, scaling: float
+) -> torch.Tensor:
+    """query [1, H, branches, D] of each branch's last token, key and value [1, H_kv, N, D] of the row, on a CPU and
+    without gradients -> [1, branches, H, D]."""
+    import torch
+    import torch.nn.functional as F
+
+    attend = partial(F.scaled_dot_product_attention, scale=scaling, enable_gqa=key.shape[1] != query.shape[1])
+    outs: list[torch.Tensor] = []
+    for span in layout.spans:
+        prefix, start = slice(span.start, span.start + span.prefix), span.start + span.prefix
+        for length in span.branches:
+            number, own = len(outs), slice(start, start + length)
+            keys, values = key[:, :, own], value[:, :, own]
+            if span.prefix:
+                keys, values = torch.cat([key[:, :, prefix], keys], 2), torch.cat([value[:, :, prefix], values], 2)
+            outs.append(attend(query[:, :, number : number + 1], keys, values))
+            start += length
+    return torch.cat(outs, 2).transpose(1, 2)
 
 
 def has_varlen() -> bool:

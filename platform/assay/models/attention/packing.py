@@ -192,9 +192,7 @@ def forward(model: Any, groups: Sequence[TokenGroup], images: ImageReader | None
     network, device = backbone(model), model.device
     use_packed(model)
     layout, branches, prefixes = lay_out(groups)
-    ids = np.concatenate([part for group in groups for part in (group.prefix, *group.branches)])
-    positions = np.concatenate([np.arange(a, a + n) for a, n in _stretches(groups)])
-    row, places = (to_device(torch.from_numpy(each).long()[None], device) for each in (ids, positions))
+    row, places = _row(groups, device)
     if (packed := packed_pass(network)) is not None:
         return PackedHidden(packed(row, places, layout)[0], branches, prefixes, padding=0)
     hidden = network(
@@ -206,6 +204,29 @@ def forward(model: Any, groups: Sequence[TokenGroup], images: ImageReader | None
         packed_layout=layout,
     ).last_hidden_state
     return PackedHidden(hidden[0], branches, prefixes, padding=0)
+
+
+def forward_ends(
+    model: Any, groups: Sequence[TokenGroup], images: ImageReader | None = None
+) -> tuple[torch.Tensor, int, int]:
+    """Hidden states [branches, H] at the last tokens alone, positions computed, padding among them: see `forward`. A
+    network that has a pass of its own computes less of its last layer."""
+    network = backbone(unwrapped(model))
+    if (packed := packed_pass(network)) is not None and can_pack(model, max(group.longest for group in groups)):
+        row, places = _row(groups, model.device)
+        return packed(row, places, lay_out(groups)[0], ends=True)[0], row.shape[1], 0
+    passed = forward(model, groups, images)
+    return passed.last(), passed.computed, passed.padding
+
+
+def _row(groups: Sequence[TokenGroup], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Token ids and positions [1, N] of the packed row."""
+    import torch
+
+    ids = np.concatenate([part for group in groups for part in (group.prefix, *group.branches)])
+    positions = np.concatenate([np.arange(a, a + n) for a, n in _stretches(groups)])
+    row, places = (to_device(torch.from_numpy(each).long()[None], device) for each in (ids, positions))
+    return row, places
 
 
 def forward_rows(
