@@ -10,6 +10,7 @@ A score depends on the item alone: not on its neighbours, their order, the paddi
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from copy import copy
@@ -141,9 +142,8 @@ class PackedScorer(TokenScorer):
         self, readings: Sequence[Reading | ScoreFailure], on_progress: Advance = silent
     ) -> list[torch.Tensor | ScoreFailure]:
         """The head's outputs [positions, K] of each reading, float32 on the CPU, or its failure. Not thread-safe."""
-        import torch
-
-        readings = [self._with_its_images(reading) for reading in readings]
+        if (token := image_token_of(self.model.config)) is not None:
+            readings = [self._with_its_images(reading, token) for reading in readings]
         by_reading: list[torch.Tensor | ScoreFailure | None] = [
             reading if isinstance(reading, ScoreFailure) else None for reading in readings
         ]
@@ -160,17 +160,16 @@ class PackedScorer(TokenScorer):
                     by_reading[good[i][0]] = self.failure(
                         "backend", f"out of memory on a conversation of {tokens} tokens"
                     )
-                elif not bool(torch.isfinite(output).all()):
+                elif not all(map(math.isfinite, output.flatten().tolist())):
                     by_reading[good[i][0]] = self.failure("non_finite", "the model's answer is not finite")
                 else:
                     by_reading[good[i][0]] = output
             on_progress(len(numbers))
         return [output for output in by_reading if output is not None]
 
-    def _with_its_images(self, reading: Reading | ScoreFailure) -> Reading | ScoreFailure:
+    def _with_its_images(self, reading: Reading | ScoreFailure, token: int) -> Reading | ScoreFailure:
         """The reading; a failure where it has places of images and no images, as texts that a caller rendered may."""
-        token = image_token_of(self.model.config)
-        if token is None or isinstance(reading, ScoreFailure) or reading.conversation.images:
+        if isinstance(reading, ScoreFailure) or reading.conversation.images:
             return reading
         if token not in reading.conversation.ids:
             return reading

@@ -7,10 +7,14 @@ tried out first. Leaves out: gradients, other formats and devices, all other lay
 (`packing`).
 """
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from assay.models.attention.packed_attention import Layout, Span, attend_ends, packed_attention
 from assay.models.attention.packing import PACKED_PASS
@@ -19,6 +23,8 @@ from assay.models.attention.prepacked import number_format
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+Operation: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+
 LAYERS = frozenset({"LlamaDecoderLayer", "Qwen2DecoderLayer", "MistralDecoderLayer"})
 #: Of hidden states, relative to the largest, by the number format of products: in bfloat16 one that is rounded the
 #: other way is 0.004 off.
@@ -26,11 +32,47 @@ TOLERANCE = {"float32": 1e-5, "bfloat16": 0.02}
 LEAST_POSITIONS = 2048  #: of the table of rotations, which grows with the texts
 
 
+@dataclass(frozen=True, eq=False)
+class _Layer:
+    """A layer's operations, looked up once: a module takes as long to find one as a short text takes to compute."""
+
+    attention: Any
+    before_attention: Operation
+    query: Operation
+    key: Operation
+    value: Operation
+    output: Operation
+    before_mlp: Operation
+    gate: Operation
+    activation: Operation
+    up: Operation
+    down: Operation
+
+    @classmethod
+    def of(cls, layer: Any) -> Self:
+        attention, mlp = layer.self_attn, layer.mlp
+        return cls(
+            attention,
+            before_attention=_norm_of(layer.input_layernorm),
+            query=_product_of(attention.q_proj),
+            key=_product_of(attention.k_proj),
+            value=_product_of(attention.v_proj),
+            output=_product_of(attention.o_proj),
+            before_mlp=_norm_of(layer.post_attention_layernorm),
+            gate=_product_of(mlp.gate_proj),
+            activation=mlp.act_fn.forward,
+            up=_product_of(mlp.up_proj),
+            down=_product_of(mlp.down_proj),
+        )
+
+
 class DecoderPass:
     """`network`: the decoder without its head; its weights are used, not copied."""
 
     def __init__(self, network: Any) -> None:
         self._network = network
+        self._layers = [_Layer.of(layer) for layer in network.layers]
+        self._norm = _norm_of(network.norm)
         self._turns: torch.Tensor | None = None  #: [positions, 2 x head size], cosines and sines, where they are fixed
 
     @classmethod
@@ -50,33 +92,28 @@ class DecoderPass:
     ) -> torch.Tensor:
         """Last hidden states [1, N, H] of token ids [1, N] at these positions [1, N]. `ends`: only those [1, branches,
         H] at the last token of each branch, where alone the last layer then has queries and an MLP."""
-        network = self._network
-        states = network.embed_tokens(ids)
+        states = self._network.embed_tokens(ids)
         cos, sin = self._rotation(states, positions)
-        last = network.layers[-1] if ends else None
-        for layer in network.layers:
-            attention = layer.self_attn
-            normed = _norm(layer.input_layernorm, states)
-            key = _heads(attention.k_proj, normed, attention.head_dim)
-            value = _heads(attention.v_proj, normed, attention.head_dim)
-            key = _rotated(key, cos, sin)
+        last = self._layers[-1] if ends else None
+        for layer in self._layers:
+            size = layer.attention.head_dim
+            normed = layer.before_attention(states)
+            key, value = _rotated(_heads(layer.key(normed), size), cos, sin), _heads(layer.value(normed), size)
             if layer is last:
                 rows = torch.tensor(layout.ends)
-                states, normed = states[:, rows], normed[:, rows]
-                query = _rotated(
-                    _heads(attention.q_proj, normed, attention.head_dim), cos[..., rows, :], sin[..., rows, :]
-                )
-                mixed = attend_ends(query, key, value, layout, attention.scaling)
+                states, normed, cos, sin = states[:, rows], normed[:, rows], cos[:, :, rows], sin[:, :, rows]
+            query = _rotated(_heads(layer.query(normed), size), cos, sin)
+            scaling = layer.attention.scaling
+            if layer is last:
+                mixed = attend_ends(query, key, value, layout, scaling)
             else:
-                query = _rotated(_heads(attention.q_proj, normed, attention.head_dim), cos, sin)
                 mixed, _ = packed_attention(
-                    attention, query, key, value, None, scaling=attention.scaling, packed_layout=layout
+                    layer.attention, query, key, value, None, scaling=scaling, packed_layout=layout
                 )
-            states = states + _product(attention.o_proj, mixed.flatten(2))
-            mlp, normed = layer.mlp, _norm(layer.post_attention_layernorm, states)
-            inner = mlp.act_fn(_product(mlp.gate_proj, normed)) * _product(mlp.up_proj, normed)
-            states = states + _product(mlp.down_proj, inner)
-        return _norm(network.norm, states)
+            states = states + layer.output(mixed.flatten(2))
+            normed = layer.before_mlp(states)
+            states = states + layer.down(layer.activation(layer.gate(normed)) * layer.up(normed))
+        return self._norm(states)
 
     def _rotation(self, states: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Cosines, and sines of which the first half is negated, [1, 1, N, head size]; from a table but for frequencies
@@ -106,19 +143,17 @@ class DecoderPass:
         return bool(gap <= TOLERANCE[number_format(self._network)] * expected.abs().max())
 
 
-def _norm(norm: Any, states: torch.Tensor) -> torch.Tensor:
-    return F.rms_norm(states, norm.weight.shape, norm.weight, norm.variance_epsilon)
+def _norm_of(norm: Any) -> Operation:
+    return partial(F.rms_norm, normalized_shape=norm.weight.shape, weight=norm.weight, eps=norm.variance_epsilon)
 
 
-def _product(layer: Any, states: torch.Tensor) -> torch.Tensor:
-    """Without the calls of hooks, of which there are none."""
-    output: torch.Tensor = layer.forward(states)
-    return output
+def _product_of(layer: Any) -> Operation:
+    return partial(F.linear, weight=layer.weight, bias=layer.bias) if type(layer) is nn.Linear else layer.forward
 
 
-def _heads(layer: Any, states: torch.Tensor, size: int) -> torch.Tensor:
+def _heads(states: torch.Tensor, size: int) -> torch.Tensor:
     """[1, heads, N, size]."""
-    return _product(layer, states).view(*states.shape[:2], -1, size).transpose(1, 2)
+    return states.view(*states.shape[:2], -1, size).transpose(1, 2)
 
 
 def _half_negated(sin: torch.Tensor) -> torch.Tensor:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 RENDERER_VERSION = "1"
 #: What date-printing templates see. Any fixed day will do; a moving one would make scores depend on the date.
 FIXED_DATE = datetime(2024, 7, 26)
+DATE_STRING = FIXED_DATE.strftime("%d %b %Y")
 #: For tokenizers that bring no chat template.
 PLAIN_TEMPLATE = (
     "{% for message in messages %}{{ message['role'] | capitalize }}: {{ message['content'] }}\n\n{% endfor %}"
@@ -75,6 +76,7 @@ class Renderer:
         if max_length < 1:
             raise BadInputError(f"must be positive, not {max_length}", field="max_length")
         self.tokenizer = tokenizer
+        self._backend = _backend_of(tokenizer)
         self.max_length = max_length
         self.chat = chat or ChatOptions()
         self.images = images
@@ -167,7 +169,7 @@ class Renderer:
                 chat_template=self.template,
                 tokenize=False,
                 add_generation_prompt=generation,
-                date_string=FIXED_DATE.strftime("%d %b %Y"),
+                date_string=DATE_STRING,
                 **self.chat.kwargs,
                 **tools,
             )
@@ -257,6 +259,16 @@ class Renderer:
         return "".join(itertools.chain.from_iterable(zip(pieces, (*texts, ""), strict=True))), grown
 
     def _tokenize(self, text: str, *, offsets: bool = False) -> tuple[list[int], list[tuple[int, int]] | None]:
+        if (backend := self._backend) is not None:
+            # What the tokenizer does itself, but for making masks and a mapping that nobody reads here.
+            if backend.truncation is not None:
+                backend.no_truncation()
+            if backend.padding is not None:
+                backend.no_padding()
+            if backend.encode_special_tokens:
+                backend.encode_special_tokens = False
+            encoded = backend.encode(text, add_special_tokens=False)
+            return encoded.ids, encoded.offsets if offsets else None
         fast = offsets and bool(self.tokenizer.is_fast)
         encoding = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=fast, verbose=False)
         return list(encoding["input_ids"]), encoding["offset_mapping"] if fast else None
@@ -267,6 +279,16 @@ class Renderer:
         if self._special is None:
             return content
         return self._special.sub(lambda match: match[0][0] + _ZERO_WIDTH_SPACE + match[0][1:], content)
+
+
+def _backend_of(tokenizer: Any) -> Any:
+    """The `tokenizers` object that gives the same ids as the tokenizer does; None where that has code of its own."""
+    kind = type(tokenizer)
+    methods = kind.__call__, getattr(kind, "_encode_plus", None)
+    own = [f"transformers.tokenization_utils_{name}" for name in ("base", "tokenizers")]
+    if [getattr(method, "__module__", "") for method in methods] != own or tokenizer.split_special_tokens:
+        return None
+    return tokenizer.backend_tokenizer
 
 
 def _with_fixed_date(template: str) -> str:
