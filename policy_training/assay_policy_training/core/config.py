@@ -99,6 +99,15 @@ class Asynchrony(RecipeSettings, section="asynchrony"):
         """Steps for which rollouts may be generated ahead of training."""
         return max(self.lag, self.staleness)
 
+    def check_process(self, on: str, world: int) -> None:
+        """Raises BadInputError where rollouts cannot be generated so. `on`: where actors are; `world`: processes."""
+        if on != LOCAL and not self.actors:
+            raise BadInputError("there are no actors to place: asynchrony.actors", field="--on")
+        if self.ahead and not self.actors and world > 1:
+            raise BadInputError(
+                f"a thread cannot generate for {world} processes: give asynchrony.actors", field=self.key
+            )
+
     @property
     def key(self) -> str:
         """The setting that is to blame where rollouts cannot be generated beside training."""

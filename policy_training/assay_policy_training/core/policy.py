@@ -347,7 +347,10 @@ def with_adapter(base: Any, lora: Lora, device: torch.device, *, autocast: bool)
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # peft uses a deprecated name of transformers
-        adapted = get_peft_model(base, config).eval()
+        try:
+            adapted = get_peft_model(base, config).eval()
+        except ValueError as error:  # of its own classes
+            raise BadInputError(" ".join(str(error).split()), field="lora.targets") from error
     if autocast or lora.base_weights != "auto":
         keep_frozen(unwrapped(adapted), lora.base_weights, device)
     return adapted

@@ -80,13 +80,8 @@ class RolloutCollector:
         folder: Path | None = None,
     ) -> None:
         self.recipe, self.policy, self.prompts, self.rewards = recipe, policy, prompts, list(rewards)
-        asynchrony, world = recipe.asynchrony, policy.parallel.world
-        if on != LOCAL and not asynchrony.actors:
-            raise BadInputError("there are no actors to place: asynchrony.actors", field="--on")
-        if asynchrony.ahead and not asynchrony.actors and world > 1:
-            raise BadInputError(
-                f"a thread cannot generate for {world} processes: give asynchrony.actors", field=asynchrony.key
-            )
+        asynchrony = recipe.asynchrony
+        asynchrony.check_process(on, policy.parallel.world)
         in_thread = asynchrony.ahead > 0 and not asynchrony.actors
         rollout_policy = frozen_copy(policy) if in_thread else policy
         if sampler is not None and (asynchrony.actors or (in_thread and not isinstance(sampler, PublishesWeights))):

@@ -1,15 +1,37 @@
-"""Which recipes several processes can train together: a run that would be wrong is refused before its first step.
+"""Which recipes can be trained here, and by several processes together: a run that would be wrong is refused before it
+begins, or before its first step.
 
-Covers: plug-ins that need a single process, or whole weights. Leaves out: how work is divided
+Covers: libraries, engines and models that a recipe names; plug-ins that need a single process, or whole weights. Leaves
+out: how work is divided
 (`assay.models.parallelism.strategy`), generating ahead, which needs actors then (`rollouts.collector`).
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+from assay.compute.executor import LOCAL
 from assay.errors import BadInputError
+from assay.models.loading import resolve_model
+from assay.models.memory_options import check_base_weights, check_optimiser
+from assay.models.parallelism.distributed import world_size
 from assay.models.parallelism.strategy import SingleProcess
-from assay_policy_training.plugins.protocols import CarriesRows, Sampler
+from assay_policy_training.plugins.protocols import CarriesRows, ChecksSampler, Sampler
+from assay_policy_training.recipe.schema import Recipe
+
+
+def check_parts(recipe: Recipe, division: str, on: str = LOCAL) -> None:
+    """Raises what can be known without loading a weight. `division`: of `resolve`; `on`: where rollout actors are."""
+    if isinstance(recipe.sampler, ChecksSampler):
+        recipe.sampler.check()
+    recipe.asynchrony.check_process(on, world_size())
+    check_optimiser(recipe.optimisation.optimizer, division, "optimisation.optimizer")
+    if recipe.lora is not None:
+        check_base_weights(recipe.lora.base_weights, True, division, "lora.base_weights")
+    if recipe.needs_teacher and recipe.teacher is None:
+        raise BadInputError("name a teacher model with the same vocabulary", field="teacher")
+    for model in (recipe.teacher, getattr(recipe.critic, "base", None)):
+        if model is not None:
+            resolve_model(model)
 
 
 def check_parallel(parallel: SingleProcess, sampler: Sampler, plugins: Mapping[str, Any]) -> None:

@@ -66,6 +66,7 @@ from assay_policy_training.training.evaluation import (
 from assay_policy_training.training.held_out_reward import SUSPECTS_FILE, HeldOutReward, WatchSettings
 from assay_policy_training.training.loop import ROLLOUTS_FILE, PolicyLoop
 from assay_policy_training.training.optimiser import less_memory, policy_optimiser
+from assay_policy_training.training.parallel_checks import check_parts
 from assay_serving.score_records import save_scores
 from assay_serving.scorer import ModelInfo, ScoreItem
 
@@ -179,6 +180,8 @@ def train_policy(
             f"{resume} has no checkpoint; one was due every {plan.recipe.checkpoint_every} steps",
             field="--resume",
         )
+    sets = held_out if isinstance(held_out, Mapping) else {"": held_out} if held_out else {}
+    prepared = _prepared(workspace, plan, prompts, rewards, sets, watched)
     inputs = _inputs(workspace, plan, rewards, resume)
     settings = plan.to_dict() | {"processes": world_size(), "division": resolve(plan.parallel)}
     with model_run(workspace, "rl", plan.name, settings, force=plan.force or None, inputs=inputs) as (run, target):
@@ -186,8 +189,7 @@ def train_policy(
         if resume is not None:
             copy_checkpoint(workspace.runs / resume, run.folder)
         on_start(run.folder)
-        sets = held_out if isinstance(held_out, Mapping) else {"": held_out} if held_out else {}
-        return _train(run, plan, prompts, rewards, sets, watched, target, callbacks, extra(run))
+        return _train(run, plan, prepared, rewards, watched, target, callbacks, extra(run))
 
 
 def _require_ended(workspace: Workspace, run_id: str) -> None:
@@ -199,20 +201,31 @@ def _require_ended(workspace: Workspace, run_id: str) -> None:
         raise BadInputError(f"{run_id} is still running, as process {row[0]}", field="--resume")
 
 
-def _train(
-    run: Run,
+@dataclass(frozen=True)
+class _Prepared:
+    """What is read and checked before there is a run. `held_out`: by set; `left_out`: prompts that are too long."""
+
+    config: WorkerConfig
+    held_out: Mapping[str, Sequence[PromptItem]]
+    left_out: Mapping[str, Any]
+    carried: tuple[BenchmarkUse, ...]
+
+
+def _prepared(
+    workspace: Workspace,
     plan: Plan,
     prompts: Sequence[PromptItem],
     rewards: Sequence[RewardSource],
     held_out: Mapping[str, Sequence[PromptItem]],
     watched: Sequence[RewardSource],
-    target: Path,
-    callbacks: Sequence[Callback],
-    more: Sequence[StepMetrics],
-) -> TrainedPolicy:
+) -> _Prepared:
+    """Raises what can be known of model, prompts, sampler, libraries and memory without loading a weight."""
     recipe = plan.recipe
-    base = locate_model(run.workspace, plan.policy)[0]
-    media = run.workspace.media.root
+    base = locate_model(workspace, plan.policy)[0]
+    media = workspace.media.root
+    teacher = None if recipe.teacher is None else locate_model(workspace, recipe.teacher)[0]
+    on = plan.on or recipe.asynchrony.run_on
+    check_parts(replace(recipe, teacher=teacher), resolve(plan.parallel), on)
     renderer = policy_renderer(base, recipe.sampling.max_prompt_tokens, recipe.chat, media)
     left_out = {}
     selected: dict[str | None, list[PromptItem]] = {}
@@ -224,13 +237,8 @@ def _train(
             log.warning("%s: %s; left out", what, selection)
             left_out[what] = {"too_long": len(selection.too_long), "of": len(items)}
     prompts = selected.pop(None)
-    if is_kl(plan.best_by) or any("logp_ref" in getattr(plugin, "needs", ()) for plugin in more):
+    if is_kl(plan.best_by):
         recipe = replace(recipe, report_kl=recipe.report_kl is not False)
-    run.metrics["prompts_left_out"] = left_out
-    teacher = None if recipe.teacher is None else locate_model(run.workspace, recipe.teacher)[0]
-    carried = carried_uses([base, *([teacher] if teacher else [])], [*rewards, *watched])
-    run.metrics[KEY] = [asdict(use) for use in carried]
-    write_uses(run.folder, carried)  # for a policy that is exported while the run continues
     config = WorkerConfig(
         recipe=recipe_to_dict(recipe),
         policy=base,
@@ -239,7 +247,7 @@ def _train(
         rewards=plan.rewards,
         device=plan.device,
         parallel=plan.parallel,
-        on=plan.on or recipe.asynchrony.run_on,
+        on=on,
         calls=plan.calls,
         media=media,
     )
@@ -247,13 +255,35 @@ def _train(
     if not is_follower():
         ranks = world_size() if plan.parallel == "fsdp" else 1
         show_plan_line(base, plan.memory_settings, local_device(plan.device), ranks)
+    carried = carried_uses([base, *([teacher] if teacher else [])], [*rewards, *watched])
+    return _Prepared(config, {str(name): items for name, items in selected.items()}, left_out, carried)
+
+
+def _train(
+    run: Run,
+    plan: Plan,
+    prepared: _Prepared,
+    rewards: Sequence[RewardSource],
+    watched: Sequence[RewardSource],
+    target: Path,
+    callbacks: Sequence[Callback],
+    more: Sequence[StepMetrics],
+) -> TrainedPolicy:
+    config, selected, carried = prepared.config, prepared.held_out, prepared.carried
+    prompts, recipe = config.prompts, recipe_from_dict(config.recipe)
+    if any("logp_ref" in getattr(plugin, "needs", ()) for plugin in more):
+        recipe = replace(recipe, report_kl=recipe.report_kl is not False)
+        config = replace(config, recipe=recipe_to_dict(recipe))
+    run.metrics["prompts_left_out"] = prepared.left_out
+    run.metrics[KEY] = [asdict(use) for use in carried]
+    write_uses(run.folder, carried)  # for a policy that is exported while the run continues
     settings = WatchSettings(share=plan.watch_share, seed=recipe.seed)
 
     def evaluate(when: str, policy: Policy) -> dict[str, PolicyEvaluation]:
         evaluations: dict[str, PolicyEvaluation] = {}
         for name, items in selected.items():
             with progress_bar(f"evaluating {when} {name or ''}".rstrip(), len(items), unit="prompts") as advance:
-                evaluations[str(name)] = evaluate_policy(
+                evaluations[name] = evaluate_policy(
                     policy,
                     items,
                     rewards,
@@ -339,7 +369,7 @@ def _train(
             del sampler
         del trainer, extra, policy, parallel  # the optimiser and the weights: the saved ones are loaded alone
         gc.collect()
-        difference = run.metrics["reload_difference"] = reload_difference(target, *compared, device, media)
+        difference = run.metrics["reload_difference"] = reload_difference(target, *compared, device, config.media)
         if by_set:
             sets = {name: _compared(*pair) for name, pair in by_set.items()}
             run.metrics.update(next(iter(sets.values())) | ({"sets": sets} if len(sets) > 1 else {}))

@@ -38,6 +38,7 @@ from assay_policy_training.recipe.loading import load_recipe, recipe_from_dict, 
 from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.training.checkpoint import checkpoints
 from assay_policy_training.training.loop import PolicyLoop
+from assay_policy_training.training.parallel_checks import check_parts
 from assay_policy_training.training.run import add_rollouts, copy_checkpoint
 from assay_rm_training.checkpoints.card_sections import render_card
 from assay_rm_training.checkpoints.checkpoint import SAMPLE, merged_scorer, save_checkpoint
@@ -162,33 +163,41 @@ def train_judge_rl(
     base = locate_model(workspace, plan.base)
     inputs = inputs_of(workspace, [base] if base[1] else [], filter(None, (plan.data, plan.eval_data)), resume=resume)
     settings = {"method": "generative-rl", **plan.to_dict()}
+    recipe = _with_parts(plan.recipe, plan.form, checked=plan.checker is not None)
+    if not isinstance(recipe.environment, Tools | None):
+        raise BadInputError("a judge is served with tools, and in no other environment", field="environment.kind")
+    if recipe.chat != ChatOptions():
+        raise BadInputError("a judge is served with its model's own template", field="chat")
+    check_parts(recipe, "none")
     with training_run(
-        workspace, plan.name, settings, force=plan.force, data=plan.data, waivers=plan.waivers, inputs=inputs
+        *(workspace, plan.name, settings),
+        force=plan.force,
+        data=plan.data,
+        waivers=plan.waivers,
+        inputs=inputs,
+        models=[base[0]],
+        device=plan.device,
     ) as (run, folder, states):
         plan.write(run.folder)
         if resume is not None:
             copy_checkpoint(workspace.runs / resume, run.folder)
-        return _train(run, plan, rows, eval_rows, folder, states)
+        return _train(run, plan, recipe, rows, eval_rows, folder, states)
 
 
 def _train(
     run: Run,
     plan: JudgePlan,
+    recipe: Recipe,
     rows: Sequence[JudgedRow],
     eval_rows: Sequence[JudgedRow] | None,
     folder: Path,
     states: Sequence[BenchmarkState],
 ) -> TrainedJudge:
-    recipe, form = _with_parts(plan.recipe, plan.form, checked=plan.checker is not None), plan.form
-    device = pick_device(plan.device)
+    form, device = plan.form, pick_device(plan.device)
     check = None
     if plan.checker is not None:
         reference = plan.checker if is_url(plan.checker) else locate_model(run.workspace, plan.checker)[0]
         check = ReasoningCheck.open(reference, plan.checker_model, device=plan.device)
-    if not isinstance(recipe.environment, Tools | None):
-        raise BadInputError("a judge is served with tools, and in no other environment", field="environment.kind")
-    if recipe.chat != ChatOptions():
-        raise BadInputError("a judge is served with its model's own template", field="chat")
     policy = Policy(
         locate_model(run.workspace, plan.base)[0],
         device=device,

@@ -77,6 +77,8 @@ def train_groups(
         data=plan.data,
         waivers=waivers or {},
         inputs=inputs_of(workspace, [base] if base[1] else [], [plan.data]),
+        models=[plan.base],
+        device=plan.device,
     ) as (run, folder, _):
         cache = FeatureCache(FrozenBackbone(plan.base, max_length=plan.max_length, device=plan.device), workspace)
         with progress_bar("features", 2 * len(usable), unit="responses") as advance:

@@ -102,6 +102,8 @@ def train_probe_model(
         data=plan.data,
         waivers=waivers or {},
         inputs=inputs_of(workspace, [base] if base[1] else [], names),
+        models=[plan.base],
+        device=plan.device,
     ) as (run, folder, _):
         record_use(run, plan.gold or "", selecting)
         cache = FeatureCache(FrozenBackbone(plan.base, max_length=plan.max_length, device=plan.device), workspace)
@@ -162,7 +164,13 @@ def train_rating_probe(
     settings, base = {"method": "rating probe", **asdict(plan)}, locate_model(workspace, plan.base)
     inputs, permitted = inputs_of(workspace, [base] if base[1] else [], names), waivers or {}
     with training_run(
-        workspace, plan.name, settings, force=plan.force, data=plan.data, waivers=permitted, inputs=inputs
+        *(workspace, plan.name, settings),
+        force=plan.force,
+        data=plan.data,
+        waivers=permitted,
+        inputs=inputs,
+        models=[plan.base],
+        device=plan.device,
     ) as (run, folder, _):
         cache = FeatureCache(FrozenBackbone(plan.base, max_length=plan.max_length, device=plan.device), workspace)
         with progress_bar("features", len(rows), unit="responses") as advance:

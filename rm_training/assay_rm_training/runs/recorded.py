@@ -12,6 +12,8 @@ from typing import Any
 
 from assay.data.snapshots import get_snapshot
 from assay.errors import NotFoundError
+from assay.models.devices import pick_device
+from assay.models.loading import resolve_model
 from assay.models.spec import RewardModelSpec
 from assay.runs.contamination_gate import BenchmarkState, contamination_of, record_waivers, require_clean
 from assay.runs.model_run import model_run
@@ -72,12 +74,18 @@ def training_run(
     data: str,
     waivers: Mapping[str, str],
     inputs: Mapping[str, str],
+    models: Iterable[str],
+    device: str,
 ) -> Iterator[tuple[Run, Path, list[BenchmarkState]]]:
-    """A run of kind `train`, the reserved folder of its model, and the contamination state of its data.
+    """A run of kind `train`, the reserved folder of its model, and the contamination state of its data. `models`: that
+    it will load, on `device`.
 
-    Raises as `model_run` and `check_contamination`, which comes first.
+    Raises as `model_run`, and before it as `check_contamination`, `resolve_model` and `pick_device`.
     """
     check_contamination(workspace, None, data, waivers)
+    for model in models:
+        resolve_model(model)
+    pick_device(device)
     mark_dead_runs(workspace)
     with model_run(workspace, "train", name, settings, force=force, inputs=inputs) as (run, folder):
         yield run, folder, check_contamination(workspace, run, data, waivers)

@@ -186,7 +186,13 @@ def train_model(
         selecting = states_of_use(workspace, plan.eval_data, eval_rows, "selection", plan.waivers)
     inherited = union(uses_of_model(workspace, base[0]), uses_of_judges(workspace, snapshot_id(workspace, plan.data)))
     with training_run(
-        workspace, plan.name, settings, force=plan.force, data=plan.data, waivers=plan.waivers, inputs=inputs
+        *(workspace, plan.name, settings),
+        force=plan.force,
+        data=plan.data,
+        waivers=plan.waivers,
+        inputs=inputs,
+        models=[source for source, _ in models],
+        device=plan.config.device,
     ) as (run, folder, contamination):
         record_use(run, plan.eval_data or "", selecting)
         uses = union(

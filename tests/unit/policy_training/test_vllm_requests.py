@@ -271,7 +271,7 @@ def test_settings_are_checked(settings: dict[str, Any], field: str) -> None:
 
 
 def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
-    with pytest.raises(BadInputError, match="python: PATH"):
+    with pytest.raises(BadInputError, match="name the Python of vLLM's environment"):
         launched(Launch(python="", model="tiny"))
     program = tmp_path / "python"
     program.write_text(

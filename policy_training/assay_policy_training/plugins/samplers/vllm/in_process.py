@@ -22,7 +22,7 @@ from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.samplers.vllm.completions import PublishedWeights, VllmCompletion
-from assay_policy_training.plugins.samplers.vllm.installed import require_supported
+from assay_policy_training.plugins.samplers.vllm.installed import require_installed, require_supported
 from assay_policy_training.plugins.samplers.vllm.launch import BATCHED_TOKENS
 from assay_policy_training.plugins.samplers.vllm.memory import memory_share
 from assay_policy_training.plugins.samplers.vllm.policy_engine import (
@@ -30,6 +30,7 @@ from assay_policy_training.plugins.samplers.vllm.policy_engine import (
     LOGPROBS_MODE,
     VllmSampler,
     adapter_rank,
+    check_dtype,
     engine_dtype,
     needed_length,
     require_complete,
@@ -124,16 +125,22 @@ class Vllm(RecipeSettings, section="sampler"):
     sleep: bool = True
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def open(self, policy: Policy, sampling: Sampling) -> VllmSampler:
-        """Raises BackendError where vLLM is not installed, is of an unsupported version, or cannot run the policy,
-        BadInputError where the GPU has no room for it."""
-        chosen, dtype = checked_options(self.options), engine_dtype(policy, self.dtype)
-        longest = self.max_model_len or needed_length(policy, sampling)
-        if chosen.get("tensor_parallel_size", 1) != 1:
+    def check(self) -> None:
+        """See `ChecksSampler`."""
+        require_installed()
+        check_dtype(self.dtype)
+        if checked_options(self.options).get("tensor_parallel_size", 1) != 1:
             raise BadInputError(
                 "in this process vLLM has the trainer's GPU alone: sampler.kind=vllm_server",
                 field="sampler.options.tensor_parallel_size",
             )
+
+    def open(self, policy: Policy, sampling: Sampling) -> VllmSampler:
+        """Raises as `check`, BackendError where vLLM cannot run the policy, BadInputError where the GPU has no room for
+        it."""
+        self.check()
+        chosen, dtype = dict(self.options), engine_dtype(policy, self.dtype)
+        longest = self.max_model_len or needed_length(policy, sampling)
         os.environ[CHILDREN] = "0"  # weights are handed over as they lie in memory
         vllm = InstalledVllm(", or a server: docs/policy-training/samplers.md")
         require_supported(vllm.version, "in this environment")

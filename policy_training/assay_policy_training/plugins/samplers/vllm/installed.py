@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 
 from assay.errors import BackendError
 from assay_serving.vllm.versions import parse_version
@@ -50,6 +51,16 @@ def vllm_version(python: str = "") -> str | None:
         except PackageNotFoundError:
             continue
     return None
+
+
+def require_installed(python: str = "") -> None:
+    """Raises BackendError where vLLM is not in that Python's environment (default: this one), or is not supported."""
+    installed, where = vllm_version(python), python or "this environment"
+    if installed is not None:
+        require_supported(installed, where)
+    elif python or find_spec("vllm") is None:
+        its = "" if python else " (it needs its own, or a server)"
+        raise BackendError(f"vLLM is not in {where}{its}: docs/policy-training/samplers.md")
 
 
 def unsupported(installed: str, where: str) -> str | None:

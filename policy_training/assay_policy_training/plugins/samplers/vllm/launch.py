@@ -111,17 +111,24 @@ class LaunchedServer:
         atexit.unregister(self.stop)
 
 
+def require_python(python: str) -> None:
+    """Raises BadInputError where this is no Python."""
+    if not python or shutil.which(python) is None:
+        raise BadInputError(
+            f"{python!r} is no Python; name that of vLLM's environment here or in $ASSAY_VLLM_PYTHON"
+            if python
+            else "name the Python of vLLM's environment here or in $ASSAY_VLLM_PYTHON",
+            field="sampler.python",
+        )
+
+
 def launched(launch: Launch, *, wait_s: float = START_S) -> LaunchedServer:
     """A server that is ready; it ends with this process, however that ends.
 
-    Raises BadInputError without a Python, BackendError for an unsupported version, and with the end of its log where it
-    does not become ready.
+    Raises as `require_python`, BackendError for an unsupported version, and with the end of its log where it does not
+    become ready.
     """
-    if not launch.python or shutil.which(launch.python) is None:
-        raise BadInputError(
-            f"the Python of a vLLM environment, not {launch.python!r}: python: PATH, or $ASSAY_VLLM_PYTHON",
-            field="sampler.python",
-        )
+    require_python(launch.python)
     if (installed := vllm_version(launch.python)) is not None:  # else its log says what is missing
         require_supported(installed, launch.python)
     folder = Path(tempfile.mkdtemp(prefix="assay-vllm-"))

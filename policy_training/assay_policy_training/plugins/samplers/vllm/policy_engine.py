@@ -211,11 +211,15 @@ def adapter_rank(rank: int) -> int:
 
 def engine_dtype(policy: Policy, chosen: str) -> str:
     """`auto`: the format of the trainer's products. Raises BadInputError for one that is unknown."""
+    check_dtype(chosen)
     if chosen == "auto":
         return "bfloat16" if policy.autocast else "float32"
-    if chosen not in TOLERANCES:
-        raise BadInputError(f"auto, {', '.join(TOLERANCES)}, not {chosen!r}", field="sampler.dtype")
     return chosen
+
+
+def check_dtype(chosen: str) -> None:
+    if chosen not in ("auto", *TOLERANCES):
+        raise BadInputError(f"auto, {', '.join(TOLERANCES)}, not {chosen!r}", field="sampler.dtype")
 
 
 def needed_length(policy: Policy, sampling: Sampling) -> int:

@@ -30,14 +30,15 @@ from assay_policy_training.core.sampling import Sampling
 from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.samplers.vllm.buckets import Carrier, CudaCarrier, FileCarrier, buckets
 from assay_policy_training.plugins.samplers.vllm.completions import PublishedWeights, VllmCompletion
-from assay_policy_training.plugins.samplers.vllm.installed import require_supported, vllm_python
-from assay_policy_training.plugins.samplers.vllm.launch import Launch, launched
+from assay_policy_training.plugins.samplers.vllm.installed import require_installed, require_supported, vllm_python
+from assay_policy_training.plugins.samplers.vllm.launch import Launch, launched, require_python
 from assay_policy_training.plugins.samplers.vllm.memory import memory_share
 from assay_policy_training.plugins.samplers.vllm.policy_engine import (
     EXTENSION,
     LOGPROBS_MODE,
     VllmSampler,
     adapter_rank,
+    check_dtype,
     engine_dtype,
     needed_length,
     require_complete,
@@ -241,6 +242,16 @@ class VllmServerSampler(RecipeSettings, section="sampler"):
             raise BadInputError(
                 "either the url of a running server (for rollout actors: urls), or launch: true", field="sampler.url"
             )
+
+    def check(self) -> None:
+        """See `ChecksSampler`."""
+        check_dtype(self.dtype)
+        if self.launch:
+            python = vllm_python(self.python)
+            require_python(python)
+            require_installed(python)
+        for url in self.urls or [self.url] if not self.launch else ():
+            self._engine(url).close()
 
     def check_actors(self, actors: int) -> None:
         """See `ActorEngines`."""
