@@ -23,7 +23,7 @@ from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreFailure, ScoreResult
 from assay.system.plurals import counted
 from assay_serving.rubrics.rubric import RUBRIC, with_rubric
-from assay_serving.scorer import ScoreItem, Scorer, require_step_reader
+from assay_serving.scorer import ModelInfo, ScoreItem, Scorer, require_step_reader
 
 ITEMS_AT_ONCE = 1024
 
@@ -148,24 +148,30 @@ def score_rows(
 ) -> ScoreReport:
     """Score all rows, about ITEMS_AT_ONCE responses at a time.
 
-    `write` gets one JSON line a row, in order; `keep` the items and results of each round; `complain` one line for
-    each row that has no score, or not all of them. `report`: of earlier rows, whose counts it goes on with.
+    `write` gets one JSON line a row, in order, with its `dtype` where that is not float32; `keep` the items and results
+    of each round; `complain` one line for each row that has no score, or not all of them. `report`: of earlier rows, whose counts it goes on with.
     """
     report = ScoreReport() if report is None else report
     for chunk in _chunks(rows):
         items = [item for row in chunk for item in row.items]
         require_step_reader(scorer.info, items)
         results = scorer.score(items, on_progress)
+        computed_in = {"dtype": other} if (other := other_format(scorer.info)) else {}
         keep(items, results)
         start = 0
         for row in chunk:
             row_results = results[start : start + len(row.items)]
             start += len(row.items)
             _count(report, row, row_results)
-            write(json.dumps(_line(row, row_results), ensure_ascii=False))
+            write(json.dumps(_line(row, row_results) | computed_in, ensure_ascii=False))
             for reason in _reasons(row, row_results):
                 complain(f"row {row.number}: {reason}")
     return report
+
+
+def other_format(info: ModelInfo) -> str | None:
+    """The number format of the model's scores; None for float32, and where it is not known."""
+    return info.dtype if info.dtype not in ("", "unknown", "float32") else None
 
 
 def _row(number: int, fields: dict[str, Any], default_principle: str | None) -> ScoreRow:

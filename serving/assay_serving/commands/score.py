@@ -61,10 +61,10 @@ def score(
 ) -> None:
     """Score responses with a reward server or a model.
 
-    Every input line gives one output line: its `row` and `id` with `score`, `scores` or `error`. Exits with 2 when any
-    line or response has no score; the others are still written. The summary names the number format of the scores;
-    --save keeps those in bfloat16 or float16 beside those in float32, as VERSION+FORMAT. An interrupted command that is
-    given again resumes after the last line that it wrote (FILE.part beside --out).
+    Every input line gives one output line: its `row` and `id` with `score`, `scores` or `error`, and `dtype`, the
+    number format, where that is not float32. Exits with 2 when any line or response has no score; the others are still
+    written. --save keeps scores in bfloat16 or float16 beside those in float32, as VERSION+FORMAT. An interrupted
+    command that is given again resumes after the last line that it wrote (FILE.part beside --out).
 
     Example: `assay score --model models/my-rm responses.jsonl --out scores.jsonl`
     """
@@ -75,7 +75,7 @@ def score(
     from assay.system.name_lock import locked_name
     from assay_serving.model_loader import open_scorer, server_config
     from assay_serving.model_reference import is_url
-    from assay_serving.score_files import ScoreFile, ScoreRow, read_rows, score_rows
+    from assay_serving.score_files import ScoreFile, ScoreRow, other_format, read_rows, score_rows
     from assay_serving.scorer import ScoreItem
 
     if (file is None) == (prompt is None):
@@ -169,7 +169,10 @@ def score(
     payload = report.to_dict() | {"dtype": computed_in} | ({"run": run.id} if run is not None else {})
     summary = f"{report.text()}{f', in {computed_in}' if computed_in else ''}"
     if file is None:
-        lines = [_readable(result, answer) for result, answer in zip(results, response or (), strict=True)]
+        lines = [
+            _readable(result, answer, other_format(scorer.info))
+            for result, answer in zip(results, response or (), strict=True)
+        ]
         if not as_json and computed_in:
             typer.echo(f"assay: {summary}", err=True)
         emit(payload | {"scores": [result.to_dict() for result in results]}, "\n".join(lines), as_json=as_json)
@@ -181,7 +184,7 @@ def score(
         raise typer.Exit(BadInputError.exit_code)
 
 
-def _readable(result: "ScoreResult", response: str) -> str:
+def _readable(result: "ScoreResult", response: str, computed_in: str | None) -> str:
     from assay.score import Score
 
     start = " ".join(response.split())[:60]
@@ -190,4 +193,5 @@ def _readable(result: "ScoreResult", response: str) -> str:
     probability = f"  p={result.probability:.3f}" if result.probability is not None else ""
     spread = f"  ±{result.uncertainty:.3f}" if result.uncertainty is not None else ""
     parts = ", ".join(f"{part.name} {f'{part.value:.4g}' if part.value is not None else '-'}" for part in result.parts)
-    return f"{result.reward:>10.4f}{spread}{probability}  {start}{f'  ({parts})' if parts else ''}"
+    dtype = f"  {computed_in}" if computed_in else ""
+    return f"{result.reward:>10.4f}{spread}{probability}{dtype}  {start}{f'  ({parts})' if parts else ''}"

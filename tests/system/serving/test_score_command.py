@@ -184,7 +184,13 @@ def test_scores_in_another_number_format_stand_beside_the_first(
     with workspace.store.unit() as db:
         [counted] = stored_calibrations(db)
     assert (counted.version, counted.scores) == (version, 2)
-    _, _, stderr = run(capsys, *asked, "--dtype", "bfloat16")
+    _, line, stderr = run(capsys, *asked, "--dtype", "bfloat16")
+    assert line.split() == [f"{halves[0]['scores'][0]['reward']:.4f}", "bfloat16", "Tin."]
+    file = workspace.root / "lines.jsonl"
+    file.write_text(json.dumps({"prompt": "Name a metal.", "response": "Tin."}))
+    for more, dtype in (((), None), (("--dtype", "bfloat16"), "bfloat16")):
+        scored = run(capsys, "score", file, "--model", tiny_reward_model, "--device", "cpu", *more)[1]
+        assert json.loads(scored).get("dtype") == dtype
     assert stderr.strip().endswith("1 row: 1 response scored, 0 failed, in bfloat16")
 
 
