@@ -149,7 +149,8 @@ def score_rows(
     """Score all rows, about ITEMS_AT_ONCE responses at a time.
 
     `write` gets one JSON line a row, in order, with its `dtype` where that is not float32; `keep` the items and results
-    of each round; `complain` one line for each row that has no score, or not all of them. `report`: of earlier rows, whose counts it goes on with.
+    of each round; `complain` one line for each row that has no score, or not all of them. `report`: of earlier rows,
+    whose counts it goes on with.
     """
     report = ScoreReport() if report is None else report
     for chunk in _chunks(rows):
