@@ -1,63 +1,95 @@
-"""Frames over a Unix socket, by asyncio's streams.
+"""Frames over a Unix socket, as an asyncio protocol: no task wakes up for what a callback can do.
 
-Covers: the length before each frame and its limit, frames of one event loop iteration sent together, backpressure.
-Leaves out: the content of frames (`wire`).
+Covers: the length before each frame and its limit, backpressure. Leaves out: the content of frames (`wire`).
 """
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Callable
+from typing import cast
 
-from assay.errors import BadInputError
+from assay.errors import AssayError, BadInputError
 
 _LENGTH = 4  # bytes, big endian
 HELLO_BYTES = 1024  #: limit of a frame before the other side is authenticated
-BUFFER_BYTES = 1 << 20  #: of received frames, before the other side has to wait
+BUFFER_BYTES = 1 << 20  #: of frames to be sent, before `full`
 
 
-class FrameConnection:
-    """One end of a connection. All methods are called on its event loop."""
+class FrameConnection(asyncio.Protocol):
+    """One end of a connection. `received` gets each frame of at most `limit` bytes; where it raises an AssayError, or a
+    frame is beyond the limit, the connection is aborted. All methods are called on its event loop."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-        self._out: list[bytes] = []
+    def __init__(self, received: Callable[[bytes], None], *, limit: int) -> None:
+        self.limit = limit
+        self.closed: asyncio.Future[AssayError | None] = asyncio.get_running_loop().create_future()  #: why, or None
+        self._received = received
+        self._buffer = bytearray()
+        self._error: AssayError | None = None
+        self._transport: asyncio.Transport
+        self._resumed = asyncio.Event()
+        self._resumed.set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self._transport.set_write_buffer_limits(high=BUFFER_BYTES)
+
+    def data_received(self, data: bytes) -> None:
+        rest = self._buffer
+        rest += data if rest else b""
+        whole = rest or data  # nearly always the latter: a few whole frames
+        try:
+            start = 0
+            while len(whole) - start >= _LENGTH and self.open:
+                size = int.from_bytes(whole[start : start + _LENGTH], "big")
+                if size > self.limit:
+                    raise BadInputError(f"a frame of {size} bytes; {self.limit} at most")
+                end = start + _LENGTH + size
+                if len(whole) < end:
+                    break
+                self._received(bytes(whole[start + _LENGTH : end]))
+                start = end
+            if rest:
+                del rest[:start]
+            else:
+                rest += data[start:]
+        except AssayError as error:
+            self._error = error
+            self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._resumed.set()
+        if not self.closed.done():
+            self.closed.set_result(self._error)
+
+    def pause_writing(self) -> None:
+        self._resumed.clear()
+
+    def resume_writing(self) -> None:
+        self._resumed.set()
 
     @property
     def open(self) -> bool:
-        return not self._writer.is_closing()
+        return not self._transport.is_closing()
 
-    async def receive(self, limit: int) -> bytes | None:
-        """The next frame; None at the end of the connection. Raises BadInputError for a frame beyond the limit."""
-        try:
-            size = int.from_bytes(await self._reader.readexactly(_LENGTH), "big")
-            if size > limit:
-                raise BadInputError(f"a frame of {size} bytes; {limit} at most")
-            return await self._reader.readexactly(size)
-        except (asyncio.IncompleteReadError, OSError):
-            return None
-
-    def send(self, frame: bytes, *, limit: int) -> None:
-        """Send in this iteration of the loop, without waiting. Raises BadInputError for a frame that the other side
-        would refuse. Frames for a closed connection are dropped."""
-        if len(frame) > limit:
-            raise BadInputError(f"{len(frame)} bytes; HTTP worker and engine exchange {limit} at most")
-        if not self._out:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._out += (len(frame).to_bytes(_LENGTH, "big"), frame)
+    @property
+    def full(self) -> bool:
+        """The other side does not read fast enough: `writable` waits."""
+        return not self._resumed.is_set()
 
     async def writable(self) -> None:
         """Returns when the other side reads again, or is gone."""
-        with suppress(OSError):
-            await self._writer.drain()
+        await self._resumed.wait()
+
+    def send(self, frame: bytes, *, limit: int) -> None:
+        """Send without waiting. Raises BadInputError for a frame that the other side would refuse. Frames for a closed
+        connection are dropped."""
+        if len(frame) > limit:
+            raise BadInputError(f"{len(frame)} bytes; HTTP worker and engine exchange {limit} at most")
+        if self.open:
+            self._transport.writelines((len(frame).to_bytes(_LENGTH, "big"), frame))
 
     def close(self) -> None:
         """Send pending frames, then close."""
-        self._flush()
-        self._writer.close()
+        self._transport.close()
 
     def abort(self) -> None:
-        self._writer.transport.abort()
-
-    def _flush(self) -> None:
-        if self._out and self.open:
-            self._writer.write(b"".join(self._out))
-        self._out.clear()
+        self._transport.abort()

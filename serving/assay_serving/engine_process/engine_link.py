@@ -10,12 +10,13 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-from assay.errors import AssayError, BusyError, LateError
+from assay.errors import BusyError, LateError
 from assay.system import tracing
 from assay_serving.engine_process import wire
-from assay_serving.engine_process.connection import BUFFER_BYTES, FrameConnection
+from assay_serving.engine_process.connection import FrameConnection
 
 logger = logging.getLogger("assay.serving")
 
@@ -84,27 +85,38 @@ class EngineLink:
 
     async def call(self, method: str, argument: Any, result_type: Any, timeout_s: float | None) -> Any:
         """The method's result. Raises the engine's error, BusyError while the engine is away, LateError."""
+        if self._connection is not None and self._connection.full:
+            timeout_s = await self._until_writable(self._connection, timeout_s)
         connection = self._connection
         if connection is None or not self.accepting:
             raise self.away()
-        call_id = next(self._ids)
-        done: asyncio.Future[wire.MethodResult | wire.MethodError] = asyncio.get_running_loop().create_future()
+        call_id, loop = next(self._ids), asyncio.get_running_loop()
+        done: asyncio.Future[wire.MethodResult | wire.MethodError] = loop.create_future()
         encoded = b"" if argument is None else wire.encode(argument)
         frame = wire.encode(wire.MethodCall(call_id, method, encoded, tracing.headers().get("traceparent", "")))
         self._pending[call_id] = done
+        late = None if timeout_s is None else loop.call_later(timeout_s, _set_late, done, timeout_s)
         try:
-            async with asyncio.timeout(timeout_s):
-                await connection.writable()
-                connection.send(frame, limit=self._max_frame_bytes)
-                reply = await done
-        except TimeoutError:
-            raise LateError(f"not answered within {timeout_s:g} s") from None
+            connection.send(frame, limit=self._max_frame_bytes)
+            reply = await done
         finally:
+            if late is not None:
+                late.cancel()
             if self._pending.pop(call_id, None) is not None and connection.open:
                 connection.send(wire.encode(wire.Cancel(call_id)), limit=self._max_frame_bytes)
         if isinstance(reply, wire.MethodError):
             raise wire.exception_of(reply)
         return wire.decode(reply.result, result_type)
+
+    async def _until_writable(self, connection: FrameConnection, timeout_s: float | None) -> float | None:
+        """What is left of the time then. Raises LateError."""
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await connection.writable()
+        except TimeoutError:
+            raise LateError(f"not answered within {timeout_s:g} s") from None
+        return None if timeout_s is None else max(0.0, timeout_s - (time.monotonic() - began))
 
     def away(self) -> BusyError:
         return BusyError(f"{self.name} is {self.state}", retry_after=self.retry_after)
@@ -117,24 +129,22 @@ class EngineLink:
 
     async def _keep_connected(self) -> None:
         while True:
+            new = partial(FrameConnection, self._received, limit=self._max_frame_bytes)
             try:
-                streams = await asyncio.open_unix_connection(self._path, limit=BUFFER_BYTES)
+                _, connection = await asyncio.get_running_loop().create_unix_connection(new, self._path)
             except OSError:
                 await asyncio.sleep(_RECONNECT_S)
                 continue
             # The supervisor owns the socket: an engine that is still loading accepts this connection afterwards.
-            self._connection = connection = FrameConnection(*streams)
+            self._connection = connection
             connection.send(wire.encode(wire.Hello(self._token)), limit=self._max_frame_bytes)
-            try:
-                while (frame := await connection.receive(self._max_frame_bytes)) is not None:
-                    self._received(wire.decode(frame, wire.ToWorker))
-            except AssayError as error:
+            if (error := await asyncio.shield(connection.closed)) is not None:
                 logger.error("the connection between HTTP worker and engine is closed: %s", error)
-            connection.abort()
             self._lost()
             await asyncio.sleep(_RECONNECT_S)
 
-    def _received(self, message: wire.ToWorker) -> None:
+    def _received(self, frame: bytes) -> None:
+        message: wire.ToWorker = wire.decode(frame, wire.ToWorker)
         if isinstance(message, wire.EngineState):
             if message.ready and not self.ready:
                 logger.info("%s is ready", self.name)
@@ -160,3 +170,8 @@ class EngineLink:
         for done in pending.values():
             if not done.done():
                 done.set_exception(EngineLostError(reason, retry_after=self.retry_after))
+
+
+def _set_late(done: asyncio.Future[Any], timeout_s: float) -> None:
+    if not done.done():
+        done.set_exception(LateError(f"not answered within {timeout_s:g} s"))

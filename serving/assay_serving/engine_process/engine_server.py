@@ -14,7 +14,7 @@ from typing import Any
 from assay.errors import AssayError, BackendError
 from assay.system import tracing
 from assay_serving.engine_process import wire
-from assay_serving.engine_process.connection import BUFFER_BYTES, HELLO_BYTES, FrameConnection
+from assay_serving.engine_process.connection import HELLO_BYTES, FrameConnection
 from assay_serving.server.core.scoring_backend import ChatRequest, Client, TokenRequest
 from assay_serving.server.in_process import InProcessBackend
 
@@ -43,12 +43,12 @@ class EngineServer:
         self.loading_s = loading_s
         self.workers: set[_WorkerConnection] = set()
         self._server: asyncio.AbstractServer | None = None
-        self._serving: set[asyncio.Task[None]] = set()
         self._watcher: asyncio.Task[None] | None = None
 
     async def start(self, listening: socket.socket) -> None:
         """Accept workers. The backend must have been started."""
-        self._server = await asyncio.start_unix_server(self._accept, sock=listening, limit=BUFFER_BYTES)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(lambda: _WorkerConnection(self).connection, sock=listening)
         self._watcher = asyncio.create_task(self._watch(), name="readiness")
 
     async def stop(self, within: float) -> None:
@@ -65,11 +65,6 @@ class EngineServer:
     def state(self) -> wire.EngineState:
         return wire.EngineState(self.backend.ready, self.loading_s)
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(_WorkerConnection(self, FrameConnection(reader, writer)).serve())
-        self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
-
     async def _watch(self) -> None:
         ready = self.backend.ready
         while True:
@@ -81,41 +76,37 @@ class EngineServer:
 
 
 class _WorkerConnection:
-    """One connection: a worker's calls, each in its own task."""
+    """One connection: a worker's token, then its calls, each in its own task."""
 
-    def __init__(self, server: EngineServer, connection: FrameConnection) -> None:
+    def __init__(self, server: EngineServer) -> None:
         self.server = server
-        self.connection = connection
+        self.connection = FrameConnection(self._received, limit=HELLO_BYTES)
+        self.connection.closed.add_done_callback(self._ended)
         self.tasks: dict[int, asyncio.Task[None]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._no_token = self._loop.call_later(HELLO_S, self.connection.abort)
 
-    async def serve(self) -> None:
-        """Until either side closes the connection. A message that is none closes it too."""
-        try:
-            async with asyncio.timeout(HELLO_S):
-                hello = await self.connection.receive(HELLO_BYTES)
-            if hello is not None:
-                self._authenticate(wire.decode(hello, wire.ToEngine))
-                while (frame := await self.connection.receive(self.server.max_frame_bytes)) is not None:
-                    self._received(wire.decode(frame, wire.ToEngine))
-        except AssayError as error:
+    def _ended(self, closed: "asyncio.Future[AssayError | None]") -> None:
+        """Either side has closed the connection, or a message was none."""
+        if (error := closed.result()) is not None:
             logger.error("the connection between HTTP worker and engine is closed: %s", error)
-        except TimeoutError:
-            pass  # no token came
-        finally:
-            self.connection.abort()
-            self.server.workers.discard(self)
-            for task in self.tasks.values():
-                task.cancel()
+        self._no_token.cancel()
+        self.server.workers.discard(self)
+        for task in self.tasks.values():
+            task.cancel()
 
-    def _received(self, message: wire.ToEngine) -> None:
-        if isinstance(message, wire.Cancel):
+    def _received(self, frame: bytes) -> None:
+        message: wire.ToEngine = wire.decode(frame, wire.ToEngine)
+        if self not in self.server.workers:
+            self._authenticate(message)
+        elif isinstance(message, wire.Cancel):
             if task := self.tasks.get(message.id):
                 task.cancel()
         elif isinstance(message, wire.Hello) or message.id in self.tasks:
             raise BackendError("an unexpected message")
         else:
             call_id = message.id
-            task = asyncio.get_running_loop().create_task(self._run(message))
+            task = self._loop.create_task(self._run(message))
             self.tasks[call_id] = task
             task.add_done_callback(lambda _: self.tasks.pop(call_id, None))
 
@@ -126,6 +117,8 @@ class _WorkerConnection:
         token = self.server.token.encode()
         if not isinstance(message, wire.Hello) or not hmac.compare_digest(message.token.encode(), token):
             raise BackendError("a connection without the token")
+        self._no_token.cancel()
+        self.connection.limit = self.server.max_frame_bytes
         self.server.workers.add(self)
         self.send_state()
 
@@ -149,7 +142,8 @@ class _WorkerConnection:
             trace = "".join(traceback.format_tb(error.__traceback__))
             logger.error("a request failed: %s\n%s", type(error).__name__, trace)
             frame = wire.encode(wire.MethodError(call.id, "", ""))
-        await self.connection.writable()
+        if self.connection.full:
+            await self.connection.writable()
         self.connection.send(frame, limit=limit)
 
     async def _result(self, call: wire.MethodCall) -> Any:

@@ -479,7 +479,10 @@ def _connected(listening: socket.socket) -> socket.socket:
 def test_a_side_that_does_not_read_holds_the_other_back() -> None:
     async def work() -> None:
         near, far = socket.socketpair()
-        sender = FrameConnection(*await asyncio.open_connection(sock=near))
+        received: list[bytes] = []
+        sender, receiver = (FrameConnection(received.append, limit=FRAME_BYTES) for _ in "ab")
+        loop = asyncio.get_running_loop()
+        await loop.create_connection(lambda: sender, sock=near)
         frames = [bytes([n]) * 100_000 for n in range(50)]
         sent = 0
 
@@ -494,12 +497,12 @@ def test_a_side_that_does_not_read_holds_the_other_back() -> None:
         sending = asyncio.create_task(send_all())
         await asyncio.sleep(0.1)
         assert sent < len(frames)  # nobody reads
-        receiver = FrameConnection(*await asyncio.open_connection(sock=far))
-        assert [await receiver.receive(FRAME_BYTES) for _ in frames] == frames
+        assert sender.full
+        await loop.create_connection(lambda: receiver, sock=far)
         await sending
-        receiver.close()
-        assert await receiver.receive(FRAME_BYTES) is None
-        sender.abort()
+        sender.close()
+        assert await receiver.closed is None
+        assert received == frames
 
     run(work())
 
