@@ -198,9 +198,7 @@ class RequestMiddleware:
 
     def _record(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
         route = _template(scope)
-        metrics = self.service.metrics
-        metrics.requests.labels(route, str(status)).inc()
-        metrics.seconds.labels(route).observe(seconds)
+        self.service.metrics.count(route, status, seconds)
         expected = status < 500 or scope["path"] in HEALTH  # an early probe is no error
         level = logging.INFO if expected else logging.WARNING
         if not logger.isEnabledFor(level):

@@ -61,6 +61,7 @@ class DynamicBatcher:
         self.stuck = False  #: an engine call has exceeded its time limit and has not returned
         self._overdue_since = 0.0
         self._several = False  #: the last call had items of several requests
+        self._idle = False  #: the worker waits for a request
         self.settings = settings
         self._metrics = metrics
         self._backlog = Backlog(_FIRST_GUESS_GENERATIVE if scorer.info.kind == "generative" else _FIRST_GUESS)
@@ -145,6 +146,8 @@ class DynamicBatcher:
             retry_after = min(60.0, backlog.seconds)
             raise BusyError(f"the queue of {self.name} is full ({backlog.items} items)", retry_after=retry_after)
         backlog.add(pending, large=int(LARGE_SHARE * backlog.speed * settings.engine_call_s))
+        if self._idle and not self._several:
+            self._send()  # a single client waits for nobody: the engine begins before the worker has woken up
         self._arrived.set()
         return pending
 
@@ -161,10 +164,12 @@ class DynamicBatcher:
         while True:
             if self._running is None and not self._send():
                 self._arrived.clear()
+                self._idle = True
                 await self._arrived.wait()
+                self._idle = False
                 # The engine was idle. More requests may follow where there were several before; while it was busy they
-                # could join. A single client waits for nobody.
-                if self._several:
+                # could join.
+                if self._several and self._running is None:
                     await asyncio.sleep(self.settings.window_s)
                 continue
             running = self._running
@@ -195,9 +200,8 @@ class DynamicBatcher:
         for pending, start, stop in call.parts:
             items += pending.items[start:stop]
             if start == 0:
-                waits = self._metrics.wait_seconds.labels(self.name, pending.priority.name.lower())
-                waits.observe(now - pending.arrived)
-        self._several = len(call.parts) > 1
+                self._metrics.of(self.name).waits(pending.priority.name.lower()).observe(now - pending.arrived)
+        self._idle, self._several = False, len(call.parts) > 1
         results = self._thread.call(self._score_of(call.parts), items)
         self._running = _Running(call, items, results, time.perf_counter())
         return True
@@ -218,8 +222,8 @@ class DynamicBatcher:
         """The engine's results; an error of the whole model; None if the engine broke on these items."""
         results = await self._engine_results(running.results, running.call, running.items)
         seconds = time.perf_counter() - running.started
-        self._metrics.call_items.labels(self.name).observe(len(running.items))
-        self._metrics.call_seconds.labels(self.name).observe(seconds)
+        self._metrics.of(self.name).call_items.observe(len(running.items))
+        self._metrics.of(self.name).call_seconds.observe(seconds)
         if isinstance(results, list):
             speed = running.call.characters / max(seconds, 1e-6)
             self._backlog.speed += _WEIGHT_OF_NEW * (max(speed, 1.0) - self._backlog.speed)
@@ -229,25 +233,35 @@ class DynamicBatcher:
         self, results: Results, call: EngineCall, items: Sequence[ScoreItem]
     ) -> list[ScoreResult] | AssayError | None:
         """See `_outcome`. While a call exceeds its time limit, the model is stuck and refuses requests."""
-        await asyncio.wait({results}, timeout=self.settings.engine_timeout_s)
-        if not results.done():
-            limit = self.settings.engine_timeout_s
-            logger.error("engine %s has not returned from %d items in %g s", self.name, len(items), limit)
-            self.stuck, self._overdue_since = True, time.perf_counter()
-            self._refuse([pending for pending, _, _ in call.parts], LateError(f"the engine took more than {limit:g} s"))
-            busy = BusyError(f"the engine of {self.name} does not answer", retry_after=10)
-            self._refuse(self._backlog.clear(), busy)
-            await asyncio.wait({results})
+        loop = asyncio.get_running_loop()
+        limit = loop.call_later(self.settings.engine_timeout_s, self._exceeded, call, len(items))
+        scores: list[ScoreResult] = []
+        error: Exception | None = None
+        try:
+            scores = await results
+        except Exception as raised:
+            error = raised
+        finally:
+            limit.cancel()
+        if self.stuck:
             self.stuck = False
             logger.warning("engine %s has returned", self.name)
-        error = results.exception()
-        if error is None and len(results.result()) == len(items):
-            return results.result()
+        if error is None and len(scores) == len(items):
+            return scores
         # The message may quote a prompt: only the type and the places are logged.
-        failure = type(error).__name__ if error is not None else f"{len(results.result())} results"
+        failure = type(error).__name__ if error is not None else f"{len(scores)} results"
         trace = "".join(traceback.format_tb(error.__traceback__)) if error is not None else ""
         logger.error("engine %s failed on %d items: %s\n%s", self.name, len(items), failure, trace)
         return error if isinstance(error, AssayError) else None
+
+    def _exceeded(self, call: EngineCall, items: int) -> None:
+        """The call has taken as long as one may."""
+        limit = self.settings.engine_timeout_s
+        logger.error("engine %s has not returned from %d items in %g s", self.name, items, limit)
+        self.stuck, self._overdue_since = True, time.perf_counter()
+        self._refuse([pending for pending, _, _ in call.parts], LateError(f"the engine took more than {limit:g} s"))
+        busy = BusyError(f"the engine of {self.name} does not answer", retry_after=10)
+        self._refuse(self._backlog.clear(), busy)
 
     async def _isolated(self, call: EngineCall) -> list[ScoreResult]:
         """The results of a call that broke the engine, by bisection: only the requests that break it again fail."""

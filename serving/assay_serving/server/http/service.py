@@ -27,6 +27,7 @@ from assay_serving.server.metrics.http_metrics import HttpMetrics
 
 T = TypeVar("T")
 
+WATCH_S = 0.01  #: of work, before anybody looks whether its client is still there
 #: Statuses that a scoring route can answer besides 200.
 SCORING_STATUSES = (401, 403, 404, 408, 413, 415, 422, 429, 503, 504)
 
@@ -140,18 +141,34 @@ async def until_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """The work's result; it is cancelled when the client disconnects, and then a ProblemError is raised."""
     try:
         async with asyncio.timeout(None) as limit:
-            watch = asyncio.create_task(_end_at_disconnect(request, limit))
+            watch = DisconnectWatch(request, limit)
             try:
                 return await work
             finally:
-                watch.cancel()
+                watch.end()
     except TimeoutError:
         if limit.expired():
             raise ProblemError(CLIENT_GONE, "the client is gone") from None
         raise
 
 
-async def _end_at_disconnect(request: Request, limit: asyncio.Timeout) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    limit.reschedule(0.0)
+class DisconnectWatch:
+    """Ends `limit` when the client disconnects; begins after `WATCH_S`, before which most work is done."""
+
+    def __init__(self, request: Request, limit: asyncio.Timeout) -> None:
+        self._request, self._limit = request, limit
+        self._task: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(WATCH_S, self._begin)
+
+    def end(self) -> None:
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _begin(self) -> None:
+        self._task = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        while (await self._request.receive())["type"] != "http.disconnect":
+            pass
+        self._limit.reschedule(0.0)

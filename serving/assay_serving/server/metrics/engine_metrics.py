@@ -6,7 +6,7 @@ Leaves out: counters of HTTP requests (`http_metrics`), formulas of drift (`drif
 import collections
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,14 @@ class EngineMetrics:
         self.dropped = counter("assay_dropped_items", dropped, ["model", "reason"])
         self.cache_hits = counter("assay_cache_hits", had, ["model", "tier"])
         self.cache_misses = counter("assay_cache_misses", "Items that an engine had to compute", one)
+        self._series: dict[str, ModelSeries] = {}
+
+    def of(self, model: str) -> "ModelSeries":
+        """The model's series, looked up once."""
+        series = self._series.get(model)
+        if series is None:
+            series = self._series[model] = ModelSeries(self, model)
+        return series
 
     def watch_queue(self, model: str, depth: Callable[[], int], seconds: Callable[[], float]) -> None:
         self.queue.labels(model).set_function(depth)
@@ -56,6 +64,7 @@ class EngineMetrics:
 
     def remove(self, model: str) -> None:
         """End the series of an unloaded model; nothing here refers to its queue afterwards."""
+        self._series.pop(model, None)
         for series in (self.items, self.tokens, self.truncated, self.rewards, self.call_items, self.call_seconds):
             series.remove(model)
         self.cache_misses.remove(model)
@@ -76,8 +85,9 @@ class EngineMetrics:
         return _sum_of(self.call_seconds, model), _sum_of(self.call_items, model)
 
     def count_results(self, model: str, results: Sequence[ScoreResult]) -> None:
-        self.items.labels(model).inc(len(results))
-        rewards, tokens, truncated = self.rewards.labels(model), 0, 0
+        series = self.of(model)
+        series.items.inc(len(results))
+        rewards, tokens, truncated = series.rewards, 0, 0
         for result in results:
             if isinstance(result, Score):
                 rewards.observe(result.reward)
@@ -85,11 +95,21 @@ class EngineMetrics:
                 truncated += result.truncated
             else:
                 self.failures.labels(model, result.code).inc()
-        self.tokens.labels(model).inc(tokens)
-        self.truncated.labels(model).inc(truncated)
+        series.tokens.inc(tokens)
+        series.truncated.inc(truncated)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
+
+
+class ModelSeries:
+    """One model's series: finding a child by its labels takes longer than counting."""
+
+    def __init__(self, metrics: EngineMetrics, model: str) -> None:
+        self.items, self.tokens = metrics.items.labels(model), metrics.tokens.labels(model)
+        self.truncated, self.rewards = metrics.truncated.labels(model), metrics.rewards.labels(model)
+        self.call_items, self.call_seconds = metrics.call_items.labels(model), metrics.call_seconds.labels(model)
+        self.waits = cache(partial(metrics.wait_seconds.labels, model))  #: by the priority's name
 
 
 class ScoreStatistics:
