@@ -2,8 +2,12 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import cached_property
+from typing import Any
 
 from fastapi import FastAPI
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.types import Receive, Scope, Send
 
 from assay import __version__
 from assay.http.docs_pages import mount_pages
@@ -14,7 +18,7 @@ from assay_serving.server.core.scoring_backend import ScoringBackend
 from assay_serving.server.core.settings import ServerSettings
 from assay_serving.server.dialects import DIALECTS
 from assay_serving.server.http.admin_routes import admin_routes
-from assay_serving.server.http.json_route import mount
+from assay_serving.server.http.json_route import JsonRoute, mount
 from assay_serving.server.http.openapi import describe
 from assay_serving.server.http.routes import native_routes
 from assay_serving.server.http.service import ScoringService
@@ -39,7 +43,7 @@ def app_of(backend: ScoringBackend, *, settings: ServerSettings) -> FastAPI:
         finally:
             await service.stop()
 
-    app = FastAPI(
+    app = _ScoringApplication(
         title="Assay reward server",
         version=__version__,
         description="Scores of responses by named reward models. Failures are typed entries, never numbers.",
@@ -60,3 +64,50 @@ def app_of(backend: ScoringBackend, *, settings: ServerSettings) -> FastAPI:
     install_handlers(app)
     app.add_middleware(RequestMiddleware, service=service)
     return app
+
+
+class _ScoringApplication(FastAPI):
+    """Requests go to our middleware at once, and from there to the route of their JSON body.
+
+    The layers that FastAPI and Starlette have before and between them (telemetry, exit stacks, the search for the
+    route) do nothing here. All other requests pass those behind our middleware.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await super().__call__(scope, receive, send)
+            return
+        scope["app"] = self
+        await self._entry(scope, receive, send)
+
+    @cached_property
+    def _entry(self) -> RequestMiddleware:
+        if self.middleware_stack is None:
+            self.middleware_stack = self.build_middleware_stack()
+        entry: Any = self.middleware_stack
+        while not isinstance(entry, RequestMiddleware):
+            entry = entry.app
+        behind = entry.app
+        handlers = {kind: handler for kind, handler in self.exception_handlers.items() if kind not in (500, Exception)}
+        direct = ExceptionMiddleware(_answer, handlers=handlers)
+        routes = {
+            (method, route.path): route
+            for route in self.router.routes
+            if isinstance(route, JsonRoute) and route.reads_body
+            for method in route.methods or ()
+        }
+
+        async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
+            route = routes.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
+            if route is None:
+                await behind(scope, receive, send)
+            else:
+                scope["route"], scope["endpoint"], scope["path_params"] = route, route.endpoint, {}
+                await direct(scope, receive, send)
+
+        entry.app = dispatch
+        return entry
+
+
+async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
+    await scope["route"].app(scope, receive, send)

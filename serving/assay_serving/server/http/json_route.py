@@ -30,7 +30,8 @@ class JsonRoute(APIRoute):
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         self.alternatives: list[JsonRoute] = []
         super().__init__(path, endpoint, **options)
-        if "body" in get_type_hints(endpoint):
+        self.reads_body = "body" in get_type_hints(endpoint)
+        if self.reads_body:
             self.app = _answering(self.get_route_handler())
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
