@@ -36,6 +36,9 @@ Results: TypeAlias = asyncio.Future[list[ScoreResult]]
 
 LAST_CALL_S = 10.0  #: for a call in progress when the process ends
 
+#: Characters above which a call takes half of what waits: while the engine computes the other half, the first one's
+#: replies are written and their clients ask again. A call of all would leave the engine idle meanwhile.
+HALVED_CHARACTERS = 1 << 14
 #: Characters per second until the engine has been measured: few enough that the first call is over soon.
 _FIRST_GUESS = 20_000.0
 _FIRST_GUESS_GENERATIVE = 200.0
@@ -190,7 +193,10 @@ class DynamicBatcher:
             return False
         settings = self.settings
         now = asyncio.get_running_loop().time()
-        call = self._backlog.next_call(settings.batch_items, self._backlog.speed * settings.engine_call_s, now)
+        most = max(HALVED_CHARACTERS, self._backlog.characters / 2)
+        call = self._backlog.next_call(
+            settings.batch_items, min(most, self._backlog.speed * settings.engine_call_s), now
+        )
         if call.late:
             self._refuse(call.late, LateError("not scored in time"))
             self._metrics.dropped.labels(self.name, "late").inc(sum(len(p.items) - len(p.results) for p in call.late))

@@ -27,7 +27,7 @@ from assay_serving.server.metrics.http_metrics import HttpMetrics
 
 T = TypeVar("T")
 
-WATCH_S = 0.01  #: of work, before anybody looks whether its client is still there
+WATCH_S = 0.2  #: of work, before anybody looks whether its client is still there
 #: Statuses that a scoring route can answer besides 200.
 SCORING_STATUSES = (401, 403, 404, 408, 413, 415, 422, 429, 503, 504)
 
