@@ -149,8 +149,10 @@ class DynamicBatcher:
             retry_after = min(60.0, backlog.seconds)
             raise BusyError(f"the queue of {self.name} is full ({backlog.items} items)", retry_after=retry_after)
         backlog.add(pending, large=int(LARGE_SHARE * backlog.speed * settings.engine_call_s))
-        if self._idle and not self._several:
-            self._send()  # a single client waits for nobody: the engine begins before the worker has woken up
+        if self._idle and not self._several and pending.deadline > pending.arrived:
+            # A single client waits for nobody: the engine begins before the worker has woken up. Not for a request that
+            # is late, which would be refused before its caller has it.
+            self._send(pending.arrived)
         self._arrived.set()
         return pending
 
@@ -187,12 +189,12 @@ class DynamicBatcher:
                 self._send()  # the engine goes on while its results are handed out
                 self._hand_out(running.call, results)
 
-    def _send(self) -> bool:
+    def _send(self, now: float | None = None) -> bool:
         """Start the next engine call; False if nothing waits."""
         if not self._backlog:
             return False
         settings = self.settings
-        now = asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time() if now is None else now
         most = max(HALVED_CHARACTERS, self._backlog.characters / 2)
         call = self._backlog.next_call(
             settings.batch_items, min(most, self._backlog.speed * settings.engine_call_s), now
