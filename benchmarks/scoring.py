@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from assay.score import Score, ScoreFailure
 from assay_serving.model_config import ModelConfig
 from hh_pairs import hh_pairs
 from measure import Cost, Report, arguments, compare, peak_rss_mb, spent, versions
@@ -148,14 +149,23 @@ def price(scorer: Any, exact: Any, number: int) -> dict[str, Any]:
 
     pairs = hh_pairs(number, seed=99)
     items = [ScoreItem(pair.prompt, text) for pair in pairs for text in (pair.chosen, pair.rejected)]
+    both = [each.score(items) for each in (scorer, exact)]
+    scored = [
+        all(isinstance(result, Score) for results in both for result in results[n : n + 2])
+        for n in range(0, len(items), 2)
+    ]
     low, full = (
-        torch.tensor([score.reward for score in each.score(items)], dtype=torch.float64) for each in (scorer, exact)
+        torch.tensor([result.reward for n, result in enumerate(results) if scored[n // 2]], dtype=torch.float64)
+        for results in both
     )
+    if len(full) < 4:
+        raise SystemExit(f"{sum(scored)} of {number} pairs have scores: the price of {scorer.info.dtype} takes two")
     gap = (low - full) / full.std()
     margins = [(scores[0::2] - scores[1::2]) for scores in (low, full)]
     ranks = torch.stack([scores.argsort().argsort().double() for scores in (low, full)])
     return {
-        "pairs": number,
+        "pairs": sum(scored),
+        "pairs_without_a_score": number - sum(scored),
         "difference_in_deviations": {
             "rms": float(gap.square().mean().sqrt()),
             "largest": float(gap.abs().max()),
@@ -177,10 +187,11 @@ def measure_work(
     kinds = {kind: group for kind, group in WORK.items() if not options.quick or kind in QUICK_WORK}
     rounds = options.rounds or (3 if options.quick else 5)
     ratios = {}
-    report.figures |= {"rounds": rounds, "work": {}, "largest_difference": {}, "scores_per_s": {}}
+    report.figures |= {"rounds": rounds, "work": {}, "largest_difference": {}, "scores_per_s": {}, "too_long": {}}
     for seed, (kind, group) in enumerate(kinds.items()):
-        batches = [items_of(group, number, seed=1000 * seed + n) for n in range(rounds + 1)]
-        batches[0] = batches[0][:4]
+        drawn = [items_of(group, number, seed=1000 * seed + n) for n in range(rounds + 1)]
+        batches = [fitting(scorer, items) for items in (drawn[0][:4], *drawn[1:])]
+        report.figures["too_long"][kind] = sum(map(len, drawn[1:])) - sum(map(len, batches[1:]))
         scores: dict[str, list[list[float]]] = {}
         work: list[dict[str, int]] = []
 
@@ -261,6 +272,11 @@ def items_of(group: int, number: int, *, seed: int) -> list[Any]:
         all_texts = all_texts[group - 2 :]
     random.Random(seed).shuffle(items)
     return items
+
+
+def fitting(scorer: Any, items: Sequence[Any]) -> list[Any]:
+    """Those that fit into the model: of a tokenizer of few words some responses do not."""
+    return [item for item in items if not isinstance(scorer.encode(item), ScoreFailure)]
 
 
 def tokens_of(scorer: Any, items: Sequence[Any]) -> list[Sequence[int]]:

@@ -21,6 +21,7 @@ class RowsAttention:
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
         """query [R,H,1,D], key and value [R,H_kv,W,D] -> [R,1,H,D]."""
+        self.mask = _shared_mask(self.mask, query, key)  # the same in all layers
         return _attend(query, key, value, self.mask, scaling).transpose(1, 2)
 
 
@@ -55,7 +56,13 @@ class MixedAttention:
 def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
     """query [R,H,Q,D], key and value [R,H_kv,W,D], mask [R,1,Q,W]. Heads that share keys are queries of one."""
     rows, heads, length, width = query.shape
-    shared = heads // key.shape[1]
-    together = query.reshape(rows, key.shape[1], shared * length, width)
-    out = scaled_dot_product_attention(together, key, value, attn_mask=mask.repeat(1, 1, shared, 1), scale=scaling)
+    together = query.reshape(rows, key.shape[1], -1, width)
+    mask = _shared_mask(mask, query, key)
+    out = scaled_dot_product_attention(together, key, value, attn_mask=mask, scale=scaling)
     return out.view(rows, heads, length, width)
+
+
+def _shared_mask(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    """The mask of the queries of all heads that share keys, where it is not that yet."""
+    queries = query.shape[1] // key.shape[1] * query.shape[2]
+    return mask if mask.shape[2] == queries else mask.repeat(1, 1, queries // mask.shape[2], 1)
