@@ -4,6 +4,7 @@ One thread, CPU seconds. Floating-point operations are counted by torch as they 
 three times those of its forward pass, so that what is computed twice earns nothing. The attainable rate is that of the
 product of a linear layer of the model, alone and with its weights laid out for oneDNN, measured before and after each
 cell of each round. Ratios are a cell's rate to the attainable one of its number format; the "peer" is the processor.
+Generation is compared with its products alone, too, at its number of rows.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ MEASURES = (
 LIMIT = 0.6
 CALIBRATION_S = 0.3  #: of products, before and after a cell
 ROWS = 1024  #: of the product that is attainable: about what a pass has
+PRODUCTS = 8  #: tokens of the products of generation alone
+PRODUCTS_ALONE = "policy generation's products alone,"  #: a cell's name
 FORMATS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -174,7 +177,7 @@ def policy_step(base: str, prompts: int, tokens: int, number_format: str, folder
             "objective": {"kind": "ppo_clip"},
             "aggregation": {"mode": "token-mean"},
             "sampling": {"prompts_per_step": prompts, "group_size": 8, "max_new_tokens": tokens},
-            "optimisation": {"lr": 1e-6, "micro_batch_rows": 16, "autocast": autocast},
+            "optimisation": {"lr": 1e-6, "autocast": autocast},
             "report_kl": False,
             "checkpoint_every": 0,
         }
@@ -209,6 +212,26 @@ def policy_step(base: str, prompts: int, tokens: int, number_format: str, folder
     yield Cell(f"policy update, {number_format}", number_format, update, forward, times=3, varies=True)
 
 
+def products(base: str, rows: int, number_format: str) -> Cell:
+    """The matrix products of one token of `rows` rows and nothing else: what generation cannot be faster than, since
+    so few rows read all weights anew at each token."""
+    from transformers import AutoModelForCausalLM
+
+    dtype = FORMATS[number_format]
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=dtype)
+    layers = [module.weight.detach() for module in model.modules() if isinstance(module, torch.nn.Linear)]
+    inputs = {weight.shape[1]: torch.randn(rows, weight.shape[1]).to(dtype) for weight in layers}
+    packed = [(inputs[each.shape[1]], torch.ops.mkldnn._reorder_linear_weight(each, None)) for each in layers]
+
+    @torch.no_grad()
+    def multiply() -> None:
+        for _ in range(PRODUCTS):
+            for x, weight in packed:
+                torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
+
+    return Cell(f"{PRODUCTS_ALONE} {rows} rows, {number_format}", number_format, multiply, multiply)
+
+
 def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--base", default="smollm2")
@@ -232,6 +255,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     save_model(base, folder / "model")
     cells = [*scoring(folder / "model", 4 if small else 8), training(base, 4 if small else 8, low)]
     cells += policy_step(base, 8, 16 if small else 32, low, folder)
+    cells.append(products(base, 8 * 8, low))
     cells = [cell for cell in cells if options.only in cell.name]
     attainable = Attainable(AutoConfig.from_pretrained(base))
     for cell in cells:
@@ -258,6 +282,10 @@ def run(options: argparse.Namespace, folder: Path) -> None:
             "attainable": str(Spread.of(cell.limits)),
             "system_share": round(Spread.of(cell.kernel).median, 3),
         }
+    generated, alone = ([cell for cell in cells if name in cell.name] for name in ("policy generation", PRODUCTS_ALONE))
+    if generated and alone:  # what is not products: attention, sampling, layout of the weights, calls
+        pairs = zip(generated[0].shares(), alone[0].shares(), strict=True)
+        report.figures["generation to its products alone"] = str(Spread.of([one / other for one, other in pairs]))
     for name, value in report.figures.items():
         print(f"{name}: {value}")
     report.finish(options)
