@@ -273,19 +273,22 @@ def run(options: argparse.Namespace, folder: Path) -> None:
         longest, number = max(longest, time.perf_counter() - started), number + 1
     report = Report("attainable", measures=MEASURES, limits={cell.name: LIMIT for cell in cells})
     report.figures = {"rounds": number, "threads": 1}
+    few = Refusal(f"{number} rounds within the budget, it takes {LEAST_ROUNDS}")
     for cell in cells:
         shares = cell.shares()
-        few = Refusal(f"{number} rounds within the budget, it takes {LEAST_ROUNDS}")
         report.ratios[cell.name] = Spread.of(shares) if number >= LEAST_ROUNDS else few
         report.figures[cell.name] = {
             "gflops": str(Spread.of(cell.rates)),
             "attainable": str(Spread.of(cell.limits)),
             "system_share": round(Spread.of(cell.kernel).median, 3),
         }
-    generated, alone = ([cell for cell in cells if name in cell.name] for name in ("policy generation", PRODUCTS_ALONE))
+    generated, alone = (
+        [cell for cell in cells if name in cell.name] for name in ("policy generation, ", PRODUCTS_ALONE)
+    )
     if generated and alone:  # what is not products: attention, sampling, layout of the weights, calls
         pairs = zip(generated[0].shares(), alone[0].shares(), strict=True)
-        report.figures["generation to its products alone"] = str(Spread.of([one / other for one, other in pairs]))
+        parts = [one / other for one, other in pairs]
+        report.ratios["policy generation to its products alone"] = Spread.of(parts) if number >= LEAST_ROUNDS else few
     for name, value in report.figures.items():
         print(f"{name}: {value}")
     report.finish(options)
