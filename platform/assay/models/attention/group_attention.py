@@ -53,18 +53,19 @@ class GroupAttention(torch.autograd.Function):
             p = torch.softmax(scores, -1).to(low)
             out[:, part.positions] = (p @ _seen(values, part)).view_as(out[:, part.positions])
             probabilities.append(p)
-        ctx.save_for_backward(q, k, v, *probabilities)
+        ctx.save_for_backward(q.to(low), k.to(low), values, *probabilities)
         ctx.group = (prefix, branches, scale, low)
+        ctx.formats = (q.dtype, k.dtype, v.dtype)
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, *probabilities = ctx.saved_tensors
         prefix, branches, scale, low = ctx.group
-        kinds, formats = k.shape[0], (k.dtype, v.dtype)
-        dq = torch.empty_like(q)
+        kinds, formats = k.shape[0], ctx.formats
+        dq = torch.empty_like(q, dtype=formats[0])
         dk, dv = torch.zeros_like(k, dtype=torch.float32), torch.zeros_like(v, dtype=torch.float32)
-        q, k, v, grad = q.to(low), k.to(low), v.to(low), grad.to(low)
+        grad = grad.to(low)
         for part, p in zip(query_spans(prefix, branches), probabilities, strict=True):
             g = _rows(grad, part, kinds)
             # (dp - sum(dp * p)) * p over the keys, in one pass
@@ -72,7 +73,7 @@ class GroupAttention(torch.autograd.Function):
             dq[:, part.positions] = (ds @ _seen(k, part)).view_as(dq[:, part.positions])
             _add(dk, ds.mT @ _rows(q, part, kinds), part)
             _add(dv, p.mT @ g, part)
-        return dq.mul_(scale), dk.mul_(scale).to(formats[0]), dv.to(formats[1]), None, None, None, None
+        return dq.mul_(scale), dk.mul_(scale).to(formats[1]), dv.to(formats[2]), None, None, None, None
 
 
 def query_spans(prefix: int, branches: tuple[int, ...]) -> Iterator[QuerySpan]:

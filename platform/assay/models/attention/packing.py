@@ -170,10 +170,13 @@ def can_pack(model: Any, longest: int = 0) -> bool:
 
 
 def use_packed(model: Any) -> None:
-    """Make `packed_attention` a model's attention, for good: see `forward`."""
+    """Make `packed_attention` a model's attention, and its layers lean (`lean_layers`), for good: see `forward`."""
     if model.config._attn_implementation != NAME:
+        from assay.models.attention.lean_layers import make_lean
+
         register()
         model.set_attn_implementation(NAME)
+        make_lean(backbone(model))
 
 
 def forward(model: Any, groups: Sequence[TokenGroup], images: ImageReader | None = None) -> PackedHidden:
