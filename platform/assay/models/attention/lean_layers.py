@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from assay.models.frozen_weights import Bfloat16Linear
+
 NORMS = frozenset(f"{name}RMSNorm" for name in ("Llama", "Mistral", "Qwen2", "Qwen3", "SmolLM3", "Phi3"))
 MLPS = frozenset(f"{name}MLP" for name in ("Llama", "Mistral", "Qwen2", "Qwen3", "SmolLM3"))
 
@@ -20,11 +22,13 @@ def make_lean(network: Any) -> None:
     """Change the classes of the norms before attention and MLP, and of the MLPs, of `network`'s layers, for good."""
     for layer in getattr(network, "layers", ()):
         mlp = layer.mlp
-        if type(mlp).__name__ in MLPS and isinstance(mlp.act_fn, nn.SiLU):
+        if type(mlp).__name__ in MLPS and network.config.hidden_act in ("silu", "swish"):
             mlp.__class__ = LeanMLP
-        plain = all(type(part) is nn.Linear for part in layer.modules() if isinstance(part, nn.Linear))
+        plain = all(
+            type(part) in (nn.Linear, Bfloat16Linear) for part in layer.modules() if isinstance(part, nn.Linear)
+        )
         for name in ("input_layernorm", "post_attention_layernorm"):
-            norm = getattr(layer, name, None)
+            norm: Any = getattr(layer, name, None)
             if type(norm).__name__ in NORMS:
                 norm.__class__ = LeanRMSNorm
                 norm.read_by_linear = plain
