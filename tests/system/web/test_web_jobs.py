@@ -391,3 +391,33 @@ def test_a_job_is_begun_and_followed_on_its_page(filled: Workspace, browser: Bro
         page.goto("/jobs")
         page.get_by_role("region", name="Clean, done").wait_for()
         check_accessible(page)
+
+
+def test_the_scores_of_a_job_stand_beside_their_responses(workspace: Workspace, client: TestClient) -> None:
+    (workspace.root / "uploads").mkdir()
+    asked = [{"prompt": "A metal?", "response": "Tin."}, {"prompt": "Two?", "responses": ["Zinc.", "Wood."]}, {"id": 7}]
+    (workspace.root / "uploads" / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in asked))
+    settings: dict[str, Any] = {"file": "uploads/rows.jsonl"}
+    words = ["score", "uploads/rows.jsonl", "--model", "tiny"]
+    job = new_job(workspace, "score", "Score", "compute", settings, words, "ada", 1.0)
+    failed = {"error": {"code": "too_long", "message": "does not fit", "model": None}}
+    lines = [
+        {"row": 1, "score": {"reward": 0.25, "uncertainty": None}},
+        {"row": 2, "scores": [{"reward": -1.5}, failed], "dtype": "bfloat16"},
+        {"row": 3, "id": 7, "error": {"code": "bad_input", "message": "field 'response': missing"}},
+    ]
+    text = "assay: a warning\n" + "".join(f"{json.dumps(line)}\n" for line in lines)
+    (job.folder / "output.txt").write_text(f"{text}3 rows: 2 responses scored, 2 failed, in float32\n")
+    page = client.get(f"/api/jobs/{job.id}/scores").json()
+    assert page["lines"] == 3
+    assert [(one["row"], one["response"], one["reward"], one["dtype"], one["error"]) for one in page["scores"]] == [
+        (1, "Tin.", 0.25, "float32", None),
+        (2, "Zinc.", -1.5, "bfloat16", None),
+        (2, "Wood.", None, None, "too_long: does not fit"),
+        (3, None, None, None, "bad_input: field 'response': missing"),
+    ]
+    second = client.get(f"/api/jobs/{job.id}/scores", params={"offset": 1, "limit": 1}).json()
+    assert [one["response"] for one in second["scores"]] == ["Zinc.", "Wood."]
+    download = client.get(f"/api/jobs/{job.id}/scores.jsonl")
+    assert [json.loads(line) for line in download.text.splitlines()] == lines
+    assert f"{job.id}-scores.jsonl" in download.headers["content-disposition"]

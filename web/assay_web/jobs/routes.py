@@ -37,6 +37,7 @@ from assay_web.jobs.replies import (
     KindsReply,
 )
 from assay_web.jobs.scheduler import JobScheduler, running_elsewhere
+from assay_web.jobs.scores import JobScores, score_lines, scores_of
 from assay_web.jobs.suggestions import with_suggestions
 from assay_web.processes.log import TAIL, LogPart, log_part
 from assay_web.server.event_stream import Event, event_stream
@@ -195,6 +196,30 @@ async def follow_job(
         return events, record.status in GOING or (part.text != "" and part.end < part.size)
 
     return event_stream(lambda: run_in_threadpool(look_now), every_s=1.0, is_ending=lambda: service.is_ending)
+
+
+@router.get("/api/jobs/{job_id}/scores")
+def read_job_scores(
+    person: Viewer,
+    service: ServiceNow,
+    job_id: JobId,
+    offset: Annotated[int, Query(ge=0)] = 0,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> JobScores:
+    """What a job of `assay score` has written so far: scores and failures beside their responses, by lines."""
+    return scores_of(service.workspace, job_of(service.workspace, job_id), offset, limit)
+
+
+@router.get(
+    "/api/jobs/{job_id}/scores.jsonl",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"application/x-ndjson": {}}, "description": "The lines of `assay score`"}},
+)
+def download_job_scores(person: Viewer, service: ServiceNow, job_id: JobId) -> StreamingResponse:
+    """All that it has written so far."""
+    lines = score_lines(service.workspace, job_of(service.workspace, job_id))
+    headers = {"Content-Disposition": f'attachment; filename="{job_id}-scores.jsonl"'}
+    return StreamingResponse((f"{line}\n" for line in lines), media_type="application/x-ndjson", headers=headers)
 
 
 @router.post("/api/jobs/{job_id}/stop")

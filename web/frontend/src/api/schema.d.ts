@@ -1072,6 +1072,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/jobs/{job_id}/scores": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Job Scores
+         * @description What a job of `assay score` has written so far: scores and failures beside their responses, by lines.
+         */
+        get: operations["read_job_scores"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/jobs/{job_id}/scores.jsonl": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Download Job Scores
+         * @description All that it has written so far.
+         */
+        get: operations["download_job_scores"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/jobs/{job_id}/stop": {
         parameters: {
             query?: never;
@@ -5045,6 +5085,18 @@ export interface components {
             token?: string | null;
         };
         /**
+         * JobScores
+         * @description Scores of the lines from `offset` on; `lines`: of all.
+         */
+        JobScores: {
+            /** Lines */
+            lines: number;
+            /** Offset */
+            offset: number;
+            /** Scores */
+            scores: components["schemas"]["ScoredResponse"][];
+        };
+        /**
          * JobSettings
          * @description `settings`: by the names of the form; what is left out, null or empty is the command's default.
          */
@@ -7954,6 +8006,31 @@ export interface components {
             models: components["schemas"]["ScoredModel"][];
         };
         /**
+         * ScoredResponse
+         * @description `row`: the line of the input; `response`: null where its file is not in the workspace, or the line is broken.
+         *     `dtype`: the number format; null before the summary says that it is float32. `error`: why there is no score.
+         */
+        ScoredResponse: {
+            /** Dtype */
+            dtype: string | null;
+            /** Error */
+            error: string | null;
+            /** Id */
+            id: string | null;
+            /** Probability */
+            probability: number | null;
+            /** Response */
+            response: string | null;
+            /** Reward */
+            reward: number | null;
+            /** Row */
+            row: number;
+            /** Truncated */
+            truncated: boolean;
+            /** Uncertainty */
+            uncertainty: number | null;
+        };
+        /**
          * SearchesReply
          * @description Searches for near-duplicates, the newest first.
          */
@@ -10456,6 +10533,71 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["JobRecord"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    read_job_scores: {
+        parameters: {
+            query?: {
+                offset?: number;
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobScores"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    download_job_scores: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The lines of `assay score` */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": unknown;
                 };
             };
             /** @description Validation Error */

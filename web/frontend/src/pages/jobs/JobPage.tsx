@@ -7,6 +7,7 @@ import { Loaded } from "../curate/shared/Loaded";
 import { t } from "../../i18n";
 import { JobCard } from "./JobCard";
 import { JobLog } from "./JobLog";
+import { JobScores } from "./JobScores";
 import { useFollowed } from "./useFollowed";
 import { titleOf } from "./words";
 
@@ -25,6 +26,7 @@ export function JobPage() {
           <>
             <Title order={1}>{titleOf(record.kind, record.title)}</Title>
             <JobCard job={record} now={now} linked={false} />
+            {record.kind === "score" && <JobScores job={record} />}
             <Title order={2}>{t("Output")}</Title>
             {text === "" ? <Text className="dim">{t("Nothing yet.")}</Text> : <JobLog text={text} cut={cut} />}
           </>

@@ -16,6 +16,8 @@ export function LengthChart({ page, model }: { page: Schemas["LengthPage"]; mode
     ...group,
     spread: [group.reward - (group.low ?? group.reward), (group.high ?? group.reward) - group.reward],
   }));
+  const heights = [...page.dots.map((dot) => dot.reward), ...groups.map((group) => group.reward)];
+  const digits = digitsFor(Math.max(...heights) - Math.min(...heights));
   return (
     <ChartFigure
       title={t("Reward of {{model}} against length: {{dots}} responses, means of ten groups with 95 % intervals", { model, dots: count(page.dots.length) })}
@@ -48,7 +50,7 @@ export function LengthChart({ page, model }: { page: Schemas["LengthPage"]; mode
       <IntervalScatter
         points={groups}
         x={{ of: "length", label: t("characters of the response"), domain: [0, "auto"], format: count }}
-        y={{ of: "reward", label: t("reward"), domain: ["auto", "auto"], format: (value) => figure(value, 2) }}
+        y={{ of: "reward", label: t("reward"), domain: ["auto", "auto"], format: (value) => figure(value, digits) }}
         series={1}
         width={2}
         told={(point) => {
@@ -62,6 +64,11 @@ export function LengthChart({ page, model }: { page: Schemas["LengthPage"]; mode
       </IntervalScatter>
     </ChartFigure>
   );
+}
+
+/** Behind the point, so that the ticks of an axis of this range differ. */
+function digitsFor(range: number): number {
+  return range > 0 ? Math.min(6, Math.max(2, 1 - Math.floor(Math.log10(range / 4)))) : 2;
 }
 
 function Dot({ cx, cy }: { cx?: number; cy?: number }) {
