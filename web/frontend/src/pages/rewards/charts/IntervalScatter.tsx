@@ -4,12 +4,13 @@ import { CartesianGrid, ErrorBar, ResponsiveContainer, Scatter, ScatterChart, To
 import { colourOf } from "./colours";
 import { TOOLTIP } from "./tooltip";
 
-/** One axis of numbers. `of`: the field of a point. */
+/** One axis of numbers. `of`: the field of a point. `width`: of an upright one with its ticks. */
 interface Axis {
   of: string;
   label: string;
   domain: XAxisProps["domain"];
   ticks?: number[];
+  width?: number;
   format?: (value: number) => string;
 }
 
@@ -55,7 +56,7 @@ export function IntervalScatter<P extends { spread: number[] }>({
           domain={y.domain}
           ticks={y.ticks}
           tickFormatter={y.format}
-          width={56}
+          width={y.width ?? 56}
           label={{ value: y.label, angle: -90, position: "insideLeft", offset: 6, ...LABEL, style: { textAnchor: "middle" } }}
         />
         <Tooltip

@@ -50,7 +50,7 @@ export function LengthChart({ page, model }: { page: Schemas["LengthPage"]; mode
       <IntervalScatter
         points={groups}
         x={{ of: "length", label: t("characters of the response"), domain: [0, "auto"], format: count }}
-        y={{ of: "reward", label: t("reward"), domain: ["auto", "auto"], format: (value) => figure(value, digits) }}
+        y={{ of: "reward", label: t("reward"), domain: ["auto", "auto"], width: 44 + 8 * digits, format: (value) => figure(value, digits) }}
         series={1}
         width={2}
         told={(point) => {
