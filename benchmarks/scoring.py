@@ -189,7 +189,7 @@ def measure_work(
     ratios = {}
     report.figures |= {"rounds": rounds, "work": {}, "largest_difference": {}, "scores_per_s": {}, "too_long": {}}
     for seed, (kind, group) in enumerate(kinds.items()):
-        drawn = [items_of(group, number, seed=1000 * seed + n) for n in range(rounds + 1)]
+        drawn = [items_of(group, max(group, number), seed=1000 * seed + n) for n in range(rounds + 1)]
         batches = [fitting(scorer, items) for items in (drawn[0][:4], *drawn[1:])]
         report.figures["too_long"][kind] = sum(map(len, drawn[1:])) - sum(map(len, batches[1:]))
         scores: dict[str, list[list[float]]] = {}
