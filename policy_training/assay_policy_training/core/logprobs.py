@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -60,6 +61,7 @@ def score_tokens(
     prune_log_ratio: float | None = None,
     extras: Set[str] = frozenset(),
     teacher: PreTrainedModel | None = None,
+    teacher_pass: Callable[[Any, Callable[[], Tensor]], Tensor] = lambda _, measure: measure(),
     images: ImageInputs | None = None,
     chunk_tokens: int = CHUNK_TOKENS,
 ) -> TokenScores:
@@ -68,7 +70,7 @@ def score_tokens(
 
     Every context has at least one token, and `mask` is on from the left of each row. `extras`: of `SUPPLIED`;
     `teacher` is what `teacher_kl` is measured against, a frozen model of the same vocabulary that reads no images.
-    `images`: of rows that have some, in their contexts.
+    `teacher_pass`: what computes with it (`SingleProcess.forward`). `images`: of rows that have some, in their contexts.
     """
     head = vocabulary_head(model)
     context_ids, context_mask, tokens, mask = (part.cpu() for part in (context_ids, context_mask, tokens, mask))
@@ -77,9 +79,10 @@ def score_tokens(
     inputs = [states, targets]
     teacher_head: Callable[[Tensor], Tensor] | None = None
     if teacher is not None and "teacher_kl" in extras:
-        teacher_head = vocabulary_head(teacher)
         with torch.no_grad():
-            inputs.append(response_states(teacher, context_ids, context_mask, tokens, mask))
+            read = partial(response_states, teacher, context_ids, context_mask, tokens, mask)
+            inputs.append(teacher_pass(teacher, read))
+        teacher_head = vocabulary_head(teacher)  # of a divided one, whole since its pass
 
     def of_chunk(state: Tensor, target: Tensor, *teacher_state: Tensor) -> dict[str, Tensor]:
         with torch.no_grad():

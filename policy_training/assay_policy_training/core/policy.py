@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ from assay.models.parallelism.strategy import SingleProcess
 from assay.models.published_weights import write_model
 from assay.models.quiet import quiet_transformers
 from assay.models.spec import weights_digest
-from assay.models.unread_weights import reading_later, reads_later
+from assay.models.unread_weights import reads_later
 from assay.models.vision import image_token_of
 from assay.store.media import MediaFolder
 from assay.system.atomic_files import sync_folder
@@ -118,9 +119,9 @@ class Policy:
         tokenizer = load_tokenizer(name)
         if tokenizer.get_vocab() != self.tokenizer.get_vocab():
             raise BadInputError(f"{name} has another vocabulary than {self.name}", field="teacher")
-        with reading_later(active=False):  # it is not divided
-            teacher = self._load_frozen(name, tokenizer, dtype)
-        check_head(teacher, self.device)
+        teacher = self._load_frozen(name, tokenizer, dtype)
+        if self._checked:
+            check_head(teacher, self.device)
         return teacher
 
     def _load_frozen(self, name: str, tokenizer: "PreTrainedTokenizerBase", dtype: torch.dtype) -> "PreTrainedModel":
@@ -135,19 +136,18 @@ class Policy:
         return [each for each in (self.model, self._reference, self._teacher) if each is not None]
 
     def divide(self, parallel: SingleProcess) -> None:
-        """Share the work, and with it the weights where `parallel` does; before anything holds a reference to a weight.
-
-        A teacher is not divided.
-        """
+        """Share the work, and with it the weights where `parallel` does; before anything holds a reference to a
+        weight."""
         if self.lora is not None:
             check_base_weights(self.lora.base_weights, True, parallel.name, "lora.base_weights")
         self.parallel = parallel
         parallel.prepare(self)
-        if self._reference is not None:
-            parallel.shard(self._reference)
-        if not self._checked:  # its weights are there only now
-            with torch.no_grad():
-                parallel.forward(self.model, lambda: check_head(self.model, self.device))
+        for frozen in self.networks[1:]:
+            parallel.shard(frozen, keeps_head=frozen is self._teacher)
+        if not self._checked:  # the weights are there only now
+            for network in filter(None, (self.model, self._teacher)):
+                with torch.no_grad():
+                    parallel.forward(network, partial(check_head, network, self.device))
             self._checked = True
 
     def gathered_parameters(self) -> AbstractContextManager[None]:
@@ -226,6 +226,7 @@ class Policy:
                 prune_log_ratio=prune_log_ratio,
                 extras=extras,
                 teacher=self._teacher,
+                teacher_pass=self.parallel.forward,
                 images=self._images_of(batch),
             )
             return scores.logp, scores.entropy, dict(scores.extras)

@@ -19,16 +19,20 @@ from assay.errors import BackendError, BadInputError
 from assay.system.atomic_files import sync_folder
 
 _NAME = re.compile(r"^checkpoint-(\d{8})$")
-TENSORS, STATE = "tensors.pt", "state.json"
+TENSORS, STATE, SHARDS = "tensors.pt", "state.json", "shards"
+#: Begin of the name of a folder of shares before it is a checkpoint's.
+UNFINISHED = ".shards-"
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """`tensors`: nested containers of tensors and numbers; `state`: JSON."""
+    """`tensors`: nested containers of tensors and numbers; `state`: JSON. `shards`: the folder with the tensors that are
+    None (`sharded_state`)."""
 
     step: int
     tensors: dict[str, Any]
     state: dict[str, Any]
+    shards: Path | None = None
 
 
 class CheckpointSchedule:
@@ -56,8 +60,8 @@ def checkpoint_folder(folder: Path, step: int) -> Path:
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: Collection[int] = ()) -> Path:
-    """Write it under `folder`, then remove the others but those of the steps `keep`. Raises BackendError when the disk
-    fails."""
+    """Write it under `folder`, into which its shards move, then remove the others but those of the steps `keep`. Raises
+    BackendError when the disk fails."""
     import torch
 
     target = checkpoint_folder(folder, checkpoint.step)
@@ -74,6 +78,9 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: Collection[int] 
             json.dump({"step": checkpoint.step, **checkpoint.state}, text)
             text.flush()
             os.fsync(text.fileno())
+        if checkpoint.shards is not None:
+            checkpoint.shards.rename(scratch / SHARDS)
+            sync_folder(scratch)
         shutil.rmtree(target, ignore_errors=True)
         scratch.rename(target)
         sync_folder(folder)
@@ -87,13 +94,23 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: Collection[int] 
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
-    """Raises BadInputError when it cannot be read."""
+    """As `stored_checkpoint`."""
     folders = checkpoints(folder)
-    return read_checkpoint(folders[-1]) if folders else None
+    return stored_checkpoint(folders[-1]) if folders else None
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Raises BadInputError when it cannot be read."""
+    """With whole tensors, in this process. Raises BadInputError when it cannot be read."""
+    from assay.models.parallelism.sharded_state import read_whole
+
+    stored = stored_checkpoint(path)
+    if stored.shards is None:
+        return stored
+    return Checkpoint(stored.step, read_whole(stored.tensors, stored.shards), stored.state)
+
+
+def stored_checkpoint(path: Path) -> Checkpoint:
+    """Its shards unread. Raises BadInputError when it cannot be read."""
     import torch
 
     try:
@@ -101,7 +118,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
         tensors = torch.load(path / TENSORS, map_location="cpu", weights_only=True)
     except (OSError, ValueError, RuntimeError) as error:
         raise BadInputError(f"not a readable checkpoint: {str(error).splitlines()[0]}", file=path) from error
-    return Checkpoint(step=int(state.pop("step")), tensors=tensors, state=state)
+    shards = path / SHARDS
+    return Checkpoint(int(state.pop("step")), tensors, state, shards if shards.is_dir() else None)
 
 
 def checkpoints(folder: Path) -> list[Path]:

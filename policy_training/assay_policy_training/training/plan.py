@@ -109,7 +109,7 @@ class PlannedPolicy:
             batch = batch.select(range(number))
             length = int(batch.train_mask[0].sum()) + sampling.max_new_tokens
             loaded = policy.networks
-            loaded += [critic.model, critic.score] if critic is not None else []  # type: ignore[attr-defined]
+            loaded += [critic.model] if critic is not None else []  # type: ignore[attr-defined]
             optimisers = [loop.optimiser, *([critic.optimiser] if critic is not None else [])]  # type: ignore[attr-defined]
             cost = measured(loaded, optimisers, lambda: loop.learn(batch, 1, sampling, Stopwatch()))
             weights = sum(p.numel() * p.element_size() for p in policy.model.parameters())

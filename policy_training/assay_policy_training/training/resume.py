@@ -14,18 +14,20 @@ import torch
 
 from assay.errors import BadInputError
 from assay.models.optimisers import publish
-from assay.models.parallelism.strategy import collect_optimizer, scatter_optimizer
+from assay.models.parallelism.sharded_state import ReadState, read_state, remove_states, write_state
+from assay.models.parallelism.strategy import scatter_optimizer
 from assay.runs.json_log import JsonLog
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.plugins.protocols import Stateful, Tensors
 from assay_policy_training.training.checkpoint import (
+    UNFINISHED,
     Checkpoint,
     checkpoint_folder,
     checkpoints,
     newest_checkpoint,
-    read_checkpoint,
     save_checkpoint,
     step_of,
+    stored_checkpoint,
 )
 from assay_policy_training.training.checkpoint_choice import CheckpointChoice, at_most
 
@@ -65,29 +67,30 @@ class StepStart:
             torch.get_rng_state(),
             torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
             {name: deepcopy(plugin.state_dict()) for name, plugin in _stateful(trainer).items()},
-            {name: plugin.tensors() for name, plugin in _with_tensors(trainer).items()},
+            _plugin_tensors(trainer),
             {log.path.name: log.size for log in (trainer.metrics_log, trainer.rollouts_log)},
         )
 
 
 def save(trainer: ResumableTrainer, start: StepStart | None = None) -> Path:
     """Write a checkpoint from which a run resumes as if it had never stopped. All processes call this; the first
-    collects and writes. `start`: of the step under way, whose weights are not updated yet; default: between steps."""
+    writes, and under FSDP2 each its shares. `start`: of the step under way, whose weights are not updated yet; default:
+    between steps."""
     parallel = trainer.policy.parallel
-    parameters = {name: parallel.collect(p) for name, p in trainer.parameters.items()}
-    optimiser = collect_optimizer(trainer.optimiser, parallel)
-    if not parallel.main:
-        return checkpoint_folder(trainer.folder, trainer.step)
-    for log in (trainer.metrics_log, trainer.rollouts_log):
-        log.sync()
-    start = start or StepStart.of(trainer)
+    if parallel.main:
+        for log in (trainer.metrics_log, trainer.rollouts_log):
+            log.sync()
+        start = start or StepStart.of(trainer)
+        remove_states(trainer.folder, UNFINISHED)
     tensors = {
-        "parameters": {name: full.cpu() for name, full in parameters.items() if full is not None},
-        "optimiser": optimiser,
-        "rng": start.rng,
-        "rng_cuda": start.rng_cuda,
-        "plugins": start.plugin_tensors,
+        "parameters": {name: p.detach() for name, p in trainer.parameters.items()},
+        "optimiser": trainer.optimiser.state_dict(),
+        "plugins": _plugin_tensors(trainer) if start is None else start.plugin_tensors,
     }
+    stored, shards = write_state(tensors, trainer.folder, parallel, UNFINISHED)
+    if start is None or not parallel.main:
+        return checkpoint_folder(trainer.folder, trainer.step)
+    stored |= {"rng": start.rng, "rng_cuda": start.rng_cuda}
     state = {
         "updates": trainer.updates,
         "policy_version": trainer.policy_version,
@@ -95,27 +98,30 @@ def save(trainer: ResumableTrainer, start: StepStart | None = None) -> Path:
         "logs": start.logs,
     }
     keep = trainer.choice.steps_to_keep(list(map(step_of, checkpoints(trainer.folder))), trainer.step)
-    return save_checkpoint(trainer.folder, Checkpoint(trainer.step, tensors, state), keep)
+    return save_checkpoint(trainer.folder, Checkpoint(trainer.step, stored, state, shards), keep)
 
 
 def restore(trainer: ResumableTrainer, folder: Path) -> int:
     """Restore the newest checkpoint in `folder`; returns its step, 0 where there is none.
 
-    All processes call this; the first reads. Raises BadInputError when the checkpoint is of another base model, other
-    prompts or other plug-ins.
+    All processes call this. Raises BadInputError when the checkpoint is of another base model, other prompts or other
+    plug-ins.
     """
     parallel = trainer.policy.parallel
     checkpoint = newest_checkpoint(folder) if parallel.main else None
-    headers: list[tuple[int, dict[str, Any], dict[str, Any]]] = []
+    headers: list[tuple[int, dict[str, Any]]] = []
     if checkpoint is not None:
         _check_same(trainer, checkpoint)
-        headers = [(checkpoint.step, checkpoint.state, checkpoint.tensors["plugins"])]
+        headers = [(checkpoint.step, checkpoint.state)]
     headers = parallel.share(headers)
     if not headers:
         return 0
-    [(step, state, plugin_tensors)] = headers
-    _copy_weights(trainer, checkpoint)
-    scatter_optimizer(checkpoint.tensors["optimiser"] if checkpoint is not None else None, trainer.optimiser, parallel)
+    [(step, state)] = headers
+    tensors, divided = _tensors(trainer, checkpoint)
+    _copy_weights(trainer, tensors)
+    scatter_optimizer(tensors["optimiser"] if tensors is not None else None, trainer.optimiser, parallel)
+    plugin_tensors = tensors["plugins"] if tensors is not None else None
+    plugin_tensors = plugin_tensors if divided else parallel.share(plugin_tensors)
     for name, plugin in _stateful(trainer).items():
         plugin.load_state_dict(state["plugins"][name])
     for name, holder in _with_tensors(trainer).items():
@@ -132,32 +138,39 @@ def restore(trainer: ResumableTrainer, folder: Path) -> int:
 
 def return_to(trainer: ResumableTrainer, step: int) -> None:
     """The weights of the checkpoint of `step`, for a training that is over: its logs and all else stay. All processes
-    call this; the first reads."""
+    call this."""
     parallel = trainer.policy.parallel
-    checkpoint = read_checkpoint(checkpoint_folder(trainer.folder, step)) if parallel.main else None
-    _copy_weights(trainer, checkpoint)
+    checkpoint = stored_checkpoint(checkpoint_folder(trainer.folder, step)) if parallel.main else None
+    _copy_weights(trainer, _tensors(trainer, checkpoint).state)
     trainer.updates = parallel.share(int(checkpoint.state["updates"]) if checkpoint is not None else None)
 
 
 def take_up(trainer: ResumableTrainer, step: int) -> int | None:
     """Weights and optimiser of the newest checkpoint no later than `step`, for a training that goes on; returns its
-    step, None where there is none. All processes call this; the first reads."""
+    step, None where there is none. All processes call this."""
     parallel = trainer.policy.parallel
     saved = list(map(step_of, checkpoints(trainer.folder))) if parallel.main else []
     found = parallel.share([at_most(saved, step)] if parallel.main else None)[0]
     if found is None:
         return None
-    checkpoint = read_checkpoint(checkpoint_folder(trainer.folder, found)) if parallel.main else None
-    _copy_weights(trainer, checkpoint)
-    scatter_optimizer(checkpoint.tensors["optimiser"] if checkpoint is not None else None, trainer.optimiser, parallel)
+    checkpoint = stored_checkpoint(checkpoint_folder(trainer.folder, found)) if parallel.main else None
+    tensors, _ = _tensors(trainer, checkpoint)
+    _copy_weights(trainer, tensors)
+    scatter_optimizer(tensors["optimiser"] if tensors is not None else None, trainer.optimiser, parallel)
     return int(found)
 
 
+def _tensors(trainer: ResumableTrainer, checkpoint: Checkpoint | None) -> ReadState:
+    """Those of the first process's checkpoint."""
+    stored, shards = (None, None) if checkpoint is None else (checkpoint.tensors, checkpoint.shards)
+    return read_state(stored, shards, trainer.policy.parallel)
+
+
 @torch.no_grad()
-def _copy_weights(trainer: ResumableTrainer, checkpoint: Checkpoint | None) -> None:
+def _copy_weights(trainer: ResumableTrainer, tensors: Mapping[str, Any] | None) -> None:
     for name, parameter in trainer.parameters.items():
-        full = checkpoint.tensors["parameters"][name] if checkpoint is not None else None
-        parameter.copy_(trainer.policy.parallel.scatter(full, parameter))
+        saved = tensors["parameters"][name] if tensors is not None else None
+        parameter.copy_(trainer.policy.parallel.scatter(saved, parameter))
     publish(trainer.optimiser)
 
 
@@ -174,6 +187,10 @@ def _check_same(trainer: ResumableTrainer, checkpoint: Checkpoint) -> None:
 
 def _stateful(trainer: ResumableTrainer) -> dict[str, Stateful]:
     return {name: plugin for name, plugin in trainer.plugins().items() if isinstance(plugin, Stateful)}
+
+
+def _plugin_tensors(trainer: ResumableTrainer) -> dict[str, Any]:
+    return {name: plugin.tensors() for name, plugin in _with_tensors(trainer).items()}
 
 
 def _with_tensors(trainer: ResumableTrainer) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from assay.models.devices import pick_dtype
 from assay.models.loading import context_length
 from assay.models.parallelism.distributed import is_follower, local_device, world_size
 from assay.models.parallelism.process_group import process_group
+from assay.models.parallelism.sharded_state import remove_states
 from assay.models.parallelism.strategy import resolve
 from assay.models.spec import ParityCheck, RewardModelSpec
 from assay.planning.known_plans import show_plan_line
@@ -355,8 +356,9 @@ def _train(
     run.metrics.update(metrics)
     artifact = add_model(run, folder, spec)
     for state in {run.folder, run.workspace.runs / (resume or run.id)}:
-        for file in (resume_state.FILE, early_stopping.FILE):
-            (state / file).unlink(missing_ok=True)  # the checkpoint takes their place
+        for part in (resume_state, early_stopping):
+            (state / part.FILE).unlink(missing_ok=True)  # the checkpoint takes their place
+            remove_states(state, part.SHARDS)
     return TrainedModel(
         artifact,
         folder.name,
@@ -443,7 +445,8 @@ def _copy_state(old: Path, new: Path) -> None:
     """Copy the state of an interrupted run to the run that resumes it. Raises NotFoundError where there is none."""
     if not (old / resume_state.FILE).is_file():
         raise NotFoundError(f"{old.name} has no saved state to resume from (finished, or never saved)")
-    copy_run_files(old, new, linked=[resume_state.FILE, early_stopping.FILE], copied=[METRICS_FILE])
+    shards = [path.name for part in (resume_state, early_stopping) for path in old.glob(f"{part.SHARDS}*")]
+    copy_run_files(old, new, linked=[*shards, resume_state.FILE, early_stopping.FILE], copied=[METRICS_FILE])
 
 
 def _principles(rows: Collection[Any], most: int = 50) -> tuple[str, ...]:

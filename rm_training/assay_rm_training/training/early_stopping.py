@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 FILE = "best.pt"
+SHARDS = "best-"  #: begin of the name of a folder with divided weights
 
 
 @dataclass(frozen=True)
@@ -56,12 +57,13 @@ def should_stop(best: BestEvaluation | None, patience: int) -> bool:
     return best is not None and 0 < patience <= best.since
 
 
-def save_best(folder: Path, step: int, weights: "Mapping[str, torch.Tensor | None]") -> None:
-    """Replace `folder/best.pt` atomically. The state of the same step must be saved before."""
+def save_best(folder: Path, step: int, weights: "Mapping[str, torch.Tensor | None]", shards: Path | None = None) -> None:
+    """Replace `folder/best.pt` atomically. The state of the same step must be saved before. `shards`: the folder with the
+    weights that are None."""
     import torch
 
     with replacing(folder / FILE) as temporary:
-        torch.save({"step": step, "weights": dict(weights)}, temporary)
+        torch.save({"step": step, "weights": dict(weights), "shards": shards and shards.name}, temporary)
 
 
 def saved_step(folder: Path) -> int | None:
@@ -69,13 +71,13 @@ def saved_step(folder: Path) -> int | None:
     return int(_load(folder)["step"]) if (folder / FILE).is_file() else None
 
 
-def load_best(folder: Path, step: int) -> "dict[str, torch.Tensor]":
-    """The weights of `step`. Raises BackendError where another step's are kept."""
+def load_best(folder: Path, step: int) -> "tuple[dict[str, torch.Tensor | None], Path | None]":
+    """The weights of `step`, and the folder with those that are None. Raises BackendError where another step's are
+    kept."""
     payload = _load(folder)
     if payload["step"] != step:
         raise BackendError(f"{folder / FILE} holds step {payload['step']}, not the chosen {step}")
-    weights: dict[str, torch.Tensor] = payload["weights"]
-    return weights
+    return payload["weights"], folder / payload["shards"] if payload.get("shards") else None
 
 
 def _load(folder: Path) -> dict[str, Any]:

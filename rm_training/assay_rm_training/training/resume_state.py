@@ -1,9 +1,9 @@
 """A training run's state on disk: written atomically, sufficient to resume exactly.
 
-Covers: trainable weights, optimiser, random state, step, and what the state belongs to. The file does not depend on
-the number of processes or the division of the work, so a run may resume under another. The learning rate and the data
-position are functions of the step and need no state. Leaves out: the finished model (`checkpoint.py`), the weights of
-the best evaluation (`early_stopping.py`).
+Covers: trainable weights, optimiser, random state, step, and what the state belongs to. Under FSDP2 weights and moments
+are in a folder that the file names, each process's shares (`sharded_state`). A run may resume under another number of
+processes or division of the work. The learning rate and the data position are functions of the step and need no state.
+Leaves out: the finished model (`checkpoint.py`), the weights of the best evaluation (`early_stopping.py`).
 """
 
 from collections.abc import Mapping
@@ -14,11 +14,13 @@ from typing import Any
 import torch
 
 from assay.errors import BadInputError, NotFoundError
-from assay.models.parallelism.strategy import SingleProcess, collect_optimizer, scatter_optimizer
+from assay.models.parallelism.sharded_state import read_state, remove_states, write_state
+from assay.models.parallelism.strategy import SingleProcess, scatter_optimizer
 from assay.system.atomic_files import replacing
 
 FILE = "state.pt"
-FORMAT = 1
+SHARDS = "state-"  #: begin of the name of a folder with divided tensors
+FORMAT, FORMAT_DIVIDED = 1, 2
 
 
 @dataclass(frozen=True)
@@ -39,22 +41,25 @@ def save_state(
     belongs_to: Mapping[str, Any],
     parallel: SingleProcess | None = None,
 ) -> None:
-    """Replace `folder/state.pt` atomically; a kill leaves the old file or the new one.
+    """Replace `folder/state.pt` atomically; a kill leaves the old file or the new one, with all that it names.
 
-    All processes call this; the first collects and writes.
+    All processes call this; the first writes the file, and under FSDP2 each its shares.
     """
     parallel = parallel or SingleProcess()
-    payload = {
-        "format": FORMAT,
-        "position": (position.step, position.tokens, position.seconds),
-        "weights": {name: parallel.collect(p) for name, p in weights.items()},
-        "optimizer": collect_optimizer(optimizer, parallel),
-        "random": _random_state(),
-        "belongs_to": dict(belongs_to),
-    }
+    state = {"weights": {name: p.detach() for name, p in weights.items()}, "optimizer": optimizer.state_dict()}
+    stored, shards = write_state(state, folder, parallel, SHARDS)
     if parallel.main:
+        payload = {
+            "format": FORMAT if shards is None else FORMAT_DIVIDED,
+            "position": (position.step, position.tokens, position.seconds),
+            **stored,
+            "shards": None if shards is None else shards.name,
+            "random": _random_state(),
+            "belongs_to": dict(belongs_to),
+        }
         with replacing(folder / FILE) as temporary:
             torch.save(payload, temporary)
+        remove_states(folder, SHARDS, but=shards)
 
 
 def load_state(
@@ -67,16 +72,19 @@ def load_state(
 ) -> Position:
     """Put the saved state into the model, the optimiser and the random generators; returns the position.
 
-    All processes call this; the first reads. Raises NotFoundError where nothing was saved, BadInputError for a state of
+    All processes call this. Raises NotFoundError where nothing was saved, BadInputError for a state of
     other data or another configuration.
     """
     parallel = parallel or SingleProcess()
     payload = _read(folder / FILE, weights, belongs_to) if parallel.main else None
     position: tuple[int, int, float] = parallel.share(payload["position"] if payload else None)
+    shards = folder / payload["shards"] if payload and payload.get("shards") else None
+    saved = {name: payload[name] for name in ("weights", "optimizer")} if payload else None
+    state, _ = read_state(saved, shards, parallel)
     with torch.no_grad():
         for name, parameter in weights.items():
-            parameter.copy_(parallel.scatter(payload["weights"][name] if payload else None, parameter))
-    scatter_optimizer(payload["optimizer"] if payload else None, optimizer, parallel)
+            parameter.copy_(parallel.scatter(state["weights"][name] if state else None, parameter))
+    scatter_optimizer(state["optimizer"] if state else None, optimizer, parallel)
     if payload:
         torch.set_rng_state(payload["random"]["cpu"])
         if "cuda" in payload["random"] and torch.cuda.is_available():
@@ -91,8 +99,8 @@ def _read(path: Path, weights: Mapping[str, torch.nn.Parameter], belongs_to: Map
         payload: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch has no common error for a damaged file
         raise BadInputError(f"not a training state: {str(error).splitlines()[0]}", file=path) from error
-    if payload.get("format") != FORMAT:
-        raise BadInputError(f"state format {payload.get('format')}, this Assay reads {FORMAT}", file=path)
+    if payload.get("format") not in (FORMAT, FORMAT_DIVIDED):
+        raise BadInputError(f"state format {payload.get('format')}, this Assay reads {FORMAT_DIVIDED}", file=path)
     for name, value in belongs_to.items():
         if (saved := payload["belongs_to"].get(name)) != value:
             raise BadInputError(f"the run was started with another {name} ({saved}, now {value})", file=path)

@@ -1,8 +1,8 @@
 """Files of a run during training: metrics, state, the best weights.
 
-The first process writes:
+The first process writes, and under FSDP2 each process its shares to the folders:
 
-    metrics.jsonl  state.pt  best.pt (with --keep best)  tensorboard/ (with --track)
+    metrics.jsonl  state.pt  state-*/  best.pt (with --keep best)  best-*/  tensorboard/ (with --track)
 
 Covers: resuming with all of them consistent, early stopping, the final weights. Leaves out: the files' formats
 (`assay.runs.json_log`, `resume_state.py`, `early_stopping.py`, `assay.runs.trackers`).
@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from assay.models.parallelism.sharded_state import read_state, remove_states, write_state
 from assay.models.parallelism.strategy import SingleProcess
 from assay.runs.callbacks import Callback
 from assay.runs.json_log import METRICS_FILE, JsonLog
@@ -27,7 +28,7 @@ from assay_rm_training.training_config import TrainingConfig
 
 
 class RunFiles:
-    """All processes call every method together; only the first touches `folder`."""
+    """All processes call every method together; `folder` is the first one's."""
 
     def __init__(
         self,
@@ -115,10 +116,11 @@ class RunFiles:
         if self._config.keep == "last" or self.best is None:
             return position.step
         main = self._parallel.main
-        stored = early_stopping.load_best(self._folder, self.best.step) if main else None
+        stored, shards = early_stopping.load_best(self._folder, self.best.step) if main else (None, None)
+        weights, _ = read_state(stored, shards, self._parallel)
         with torch.no_grad():
             for name, parameter in self._weights.items():
-                parameter.copy_(self._parallel.scatter(stored[name] if stored else None, parameter))
+                parameter.copy_(self._parallel.scatter(weights[name] if weights else None, parameter))
         return self.best.step
 
     def _update_best(self) -> None:
@@ -131,6 +133,8 @@ class RunFiles:
         return self._parallel.main and early_stopping.saved_step(self._folder) != position.step
 
     def _save_best(self, position: Position) -> None:
-        weights = {name: self._parallel.collect(p) for name, p in self._weights.items()}
+        trained = {name: p.detach() for name, p in self._weights.items()}
+        weights, shards = write_state(trained, self._folder, self._parallel, early_stopping.SHARDS)
         if self._parallel.main:
-            early_stopping.save_best(self._folder, position.step, weights)
+            early_stopping.save_best(self._folder, position.step, weights, shards)
+            remove_states(self._folder, early_stopping.SHARDS, but=shards)

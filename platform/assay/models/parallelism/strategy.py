@@ -12,6 +12,7 @@ so weights, gradients and optimiser state are divided by the number of processes
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property
 from types import MethodType
 from typing import Any, Protocol, TypeVar
 
@@ -59,17 +60,13 @@ class SingleProcess:
     def seed(self, seed: int, step: int) -> None:
         """Random state of `step`. A single process keeps its state."""
 
-    def shard(self, model: Any) -> None:
-        """Divide a model that is not trained, once."""
+    def shard(self, model: Any, *, keeps_head: bool = True) -> None:
+        """Divide a model, once. `keeps_head`: what is read after a pass of it (a head) is there until the next."""
 
     @contextmanager
     def gathered_parameters(self, *models: Any) -> Iterator[None]:
         """Every process has the whole of these models' weights, to read: passes need no other process, for a time."""
         yield
-
-    def replicated(self) -> "SingleProcess":
-        """The same processes, each with the whole of a smaller model."""
-        return self
 
     def forward(self, model: Any, measure: Callable[[], T]) -> T:
         """What `measure` computes with the model, whose result is tensors in plain containers."""
@@ -170,6 +167,13 @@ class Sharded(Replicated):
         super().__init__(group)
         self.device = device
 
+    @cached_property
+    def mesh(self) -> Any:
+        """Of one dimension: all processes."""
+        from torch.distributed.device_mesh import init_device_mesh
+
+        return init_device_mesh(self.device.type, (self.world,))
+
     def loading(self) -> AbstractContextManager[None]:
         """A model that needs dividing may fit on no GPU, and as many as there are processes not in main memory."""
         return reading_later()
@@ -177,18 +181,17 @@ class Sharded(Replicated):
     def prepare(self, trained: SupportsTraining) -> None:
         self.shard(trained.model)
 
-    def shard(self, model: Any) -> None:
+    def shard(self, model: Any, *, keeps_head: bool = True) -> None:
         """A unit at a time: its weights are read where they are not yet, the trained ones made those of the first
-        process (which may have set some), and moved to the device as a share each."""
-        from torch.distributed.device_mesh import init_device_mesh
+        process (which may have set some), and moved to the device as a share each. `keeps_head`: the outermost unit's
+        stay whole after a pass, for the backward pass."""
         from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
-        mesh = init_device_mesh(self.device.type, (self.world,))
         units = set(model._no_split_modules or ())
         for module in [*(module for module in model.modules() if type(module).__name__ in units), model]:
             read_weights(module)
             self._equalise(module)
-            fully_shard(module, mesh=mesh)
+            fully_shard(module, mesh=self.mesh, reshard_after_forward=module is not model or not keeps_head)
         model.assay_measure = MethodType(lambda self, measure: measure(), model)
         register_fsdp_forward_method(model, "assay_measure")
 
@@ -219,9 +222,6 @@ class Sharded(Replicated):
                         module.reshard()
                 model.set_reshard_after_forward(False, recurse=False)  # the outermost keeps its own for the backward
 
-    def replicated(self) -> SingleProcess:
-        return Replicated(self._group)
-
     def forward(self, model: Any, measure: Callable[[], T]) -> T:
         return model.assay_measure(measure)  # type: ignore[no-any-return]
 
@@ -244,6 +244,8 @@ class Sharded(Replicated):
     def scatter(self, full: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
         from torch.distributed.tensor import DTensor, distribute_tensor
 
+        if isinstance(full, DTensor):  # read by shares
+            return full
         if not isinstance(like, DTensor):
             return super().scatter(full, like)
         local = torch.empty(like.shape, dtype=like.dtype, device=self.device) if full is None else full
@@ -302,21 +304,11 @@ def split_by_cost(costs: Sequence[int], world: int) -> list[list[int]]:
     return [sorted(hand) for hand in hands]
 
 
-def collect_optimizer(optimizer: torch.optim.Optimizer, parallel: SingleProcess) -> dict[str, Any]:
-    """Its state with whole tensors, for the first process to write."""
-    described: dict[str, Any] = optimizer.state_dict()
-    described["state"] = {
-        number: {key: parallel.collect(v) if isinstance(v, torch.Tensor) else v for key, v in state.items()}
-        for number, state in described["state"].items()
-    }
-    return described
-
-
 def scatter_optimizer(
     described: dict[str, Any] | None, optimizer: torch.optim.Optimizer, parallel: SingleProcess
 ) -> None:
-    """Load the whole state of an optimiser, which only the first process has (None elsewhere): what is as large as its
-    weight is laid out as the weight is, the rest (counts, settings) is the same everywhere."""
+    """Load the state of an optimiser: whole, of the first process (None elsewhere), or with divided tensors in all. What
+    is as large as its weight is laid out as the weight is, the rest (counts, settings) is the same everywhere."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     small = None
     if described is not None:

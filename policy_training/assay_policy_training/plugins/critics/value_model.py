@@ -2,8 +2,8 @@
 
 Covers: values without padding where the model allows, fitting them to the returns with its own optimiser, steps
 in which only the critic learns, checkpoints. It is fitted on the rows that have a reward: one that continues in a later
-step is learnt from when it ends. Of several processes each holds the critic whole and takes a share of the rows. Leaves
-out: where returns come from (`estimators`), heads (`heads`).
+step is learnt from when it ends. It is divided among processes as the policy is. Leaves out: where returns come from
+(`estimators`), heads (`heads`).
 
 Memory: a second copy of the weights below the vocabulary head, their gradient and AdamW's two moments; with `lora` only
 adapters are trained, and the copy has no gradient.
@@ -26,12 +26,12 @@ from assay.models.heads import head_outputs
 from assay.models.loading import load_causal_lm, load_tokenizer
 from assay.models.memory_options import OptimizerName
 from assay.models.optimisers import make_optimiser, optimised, publish
-from assay.models.parallelism.strategy import SingleProcess
+from assay.models.parallelism.strategy import SingleProcess, scatter_optimizer
 from assay_policy_training.core.aggregation import count
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.logprobs import response_states
 from assay_policy_training.core.metrics import TokenMeans
-from assay_policy_training.core.micro_batches import PassLimits, process_micro_batches
+from assay_policy_training.core.micro_batches import MicroBatch, PassLimits, process_micro_batches
 from assay_policy_training.core.policy import Lora, Policy, with_adapter
 from assay_policy_training.core.settings import RecipeSettings
 from assay_policy_training.plugins.critics.heads import HlGauss, Scalar, ValueHead
@@ -53,8 +53,9 @@ class ValueCritic:
         self.score = torch.nn.Linear(width, self.head.outputs, device=policy.device, dtype=torch.float32)
         torch.nn.init.zeros_(self.score.weight)
         torch.nn.init.zeros_(self.score.bias)
+        self.model.add_module("score", self.score)
+        policy.parallel.shard(self.model)
         trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
-        trained |= {f"score.{name}": p for name, p in self.score.named_parameters()}
         groups = [{"params": list(trained.values()), "weight_decay": plan.weight_decay}]
         half = self.model if policy.autocast and not plan.lora.rank else None
         self.optimiser = make_optimiser(plan.optimizer, groups, lr=plan.lr, betas=(0.9, 0.999), model=half)
@@ -71,13 +72,14 @@ class ValueCritic:
         """[B,T] float32 on the CPU."""
         all_values = torch.zeros(batch.mask.shape)
         computed: list[tuple[Tensor, Tensor]] = []
-        parts = [(rows, batch.select(rows)) for rows in self._pieces(batch, torch.arange(len(batch)))]
+        parts = [(piece, batch.select(piece.rows)) for piece in self._pieces(batch, torch.arange(len(batch)))]
         measured = [self.head.value(self._raw(part)) for _, part in parts]
         on_host = torch.split(torch.cat(measured).cpu(), [len(values) for values in measured]) if parts else ()
-        for (rows, part), present_values in zip(parts, on_host, strict=True):
+        for (piece, part), present_values in zip(parts, on_host, strict=True):
             values = torch.zeros(part.mask.shape)
             values[part.present] = present_values
-            computed.append((rows, torch.where(part.mask, values, 0.0)))
+            if piece.counts:
+                computed.append((piece.rows, torch.where(part.mask, values, 0.0)))
         for rows, values in [piece for share in self._parallel.gather(computed) for piece in share]:
             all_values[rows] = values
         return all_values
@@ -115,24 +117,27 @@ class ValueCritic:
         """Add the gradient of the minibatch `rows`, mean over its tokens; returns this process's part of its loss."""
         tokens, shares = count(batch.mask[rows]).tokens, list[Tensor]()
         device = self.policy.device
-        for micro in self._pieces(batch, rows):
-            part = batch.select(micro)
+        for piece in self._pieces(batch, rows):
+            micro, part = piece.rows, batch.select(piece.rows)
             generated = part.mask[part.present]
             raw = self._raw(part).index_select(0, to_device(generated.nonzero().squeeze(1), device))
+            if not piece.counts:
+                self._parallel.backward(0.0 * raw.sum())
+                continue
             columns = batch.critic_values, batch.estimated_returns
             old, target = (to_device(column[micro][part.mask], device) for column in columns)
             loss, limited = self.head.loss(raw, old, target)
             if means is not None:
                 means.add(self._limit, limited.float(), torch.ones_like(limited))
             share = loss.sum() / max(1, tokens)
-            share.backward()  # type: ignore[no-untyped-call]
+            self._parallel.backward(share)
             shares.append(share.detach())
         self._parallel.reduce(list(self.parameters.values()))
         return sum(value for (value,) in read_values(shares))
 
     @property
     def _parallel(self) -> SingleProcess:
-        return self.policy.parallel.replicated()
+        return self.policy.parallel
 
     @property
     def _limit(self) -> str:
@@ -140,14 +145,17 @@ class ValueCritic:
 
     def _raw(self, part: RolloutBatch) -> Tensor:
         """[tokens present, outputs] float32, in row order."""
-        with self.policy.precision():
-            states = response_states(self.model, part.train_input_ids, part.train_mask, part.tokens, part.present)
-        return head_outputs(self.score, states)
 
-    def _pieces(self, batch: RolloutBatch, rows: Tensor) -> list[Tensor]:
+        def computed() -> Tensor:
+            ids, seen = part.train_input_ids, part.train_mask
+            return head_outputs(self.score, response_states(self.model, ids, seen, part.tokens, part.present))
+
+        with self.policy.precision():
+            return self._parallel.forward(self.model, computed)
+
+    def _pieces(self, batch: RolloutBatch, rows: Tensor) -> list[MicroBatch]:
         limits, shared = PassLimits.of(self.plan, self.policy.device), can_pack(self.model)
-        pieces = process_micro_batches(batch, rows, limits=limits, shared=shared, parallel=self._parallel)
-        return [piece.rows for piece in pieces]
+        return process_micro_batches(batch, rows, limits=limits, shared=shared, parallel=self._parallel)
 
     def state_dict(self) -> dict[str, Any]:
         return {"updates": self.updates, "steps": self.steps}
@@ -166,8 +174,8 @@ class ValueCritic:
             raise BadInputError("the checkpoint has another critic", field="critic")
         with torch.no_grad():
             for name, parameter in self.parameters.items():
-                parameter.copy_(saved[name])
-        self.optimiser.load_state_dict(state["optimiser"])
+                parameter.copy_(self._parallel.scatter(saved[name], parameter))
+        scatter_optimizer(state["optimiser"], self.optimiser, self._parallel)
         publish(self.optimiser)
 
 
@@ -177,7 +185,8 @@ def body(name: str | None, lora: Lora, policy: Policy) -> tuple[Any, int]:
     name = name or policy.name
     tokenizer = load_tokenizer(name)
     device = loading_device(lora.base_weights, policy.device) if lora.rank else policy.device
-    base: Any = load_causal_lm(name, tokenizer, dtype=next(policy.model.parameters()).dtype, device=device)
+    with policy.parallel.loading():
+        base: Any = load_causal_lm(name, tokenizer, dtype=next(policy.model.parameters()).dtype, device=device)
     if tokenizer.get_vocab() != policy.tokenizer.get_vocab():
         raise BadInputError(f"{name} does not have the policy's vocabulary", field="critic.base")
     base.set_output_embeddings(torch.nn.Identity())
