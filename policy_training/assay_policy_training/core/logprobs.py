@@ -70,7 +70,7 @@ def score_tokens(
 
     Every context has at least one token, and `mask` is on from the left of each row. `extras`: of `SUPPLIED`;
     `teacher` is what `teacher_kl` is measured against, a frozen model of the same vocabulary that reads no images.
-    `teacher_pass`: what computes with it (`SingleProcess.forward`). `images`: of rows that have some, in their contexts.
+    `teacher_pass`: what runs it (`SingleProcess.forward`). `images`: of rows that have some, in their contexts.
     """
     head = vocabulary_head(model)
     context_ids, context_mask, tokens, mask = (part.cpu() for part in (context_ids, context_mask, tokens, mask))

@@ -26,8 +26,8 @@ UNFINISHED = ".shards-"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """`tensors`: nested containers of tensors and numbers; `state`: JSON. `shards`: the folder with the tensors that are
-    None (`sharded_state`)."""
+    """`tensors`: nested containers of tensors and numbers; `state`: JSON. `shards`: the folder with the tensors that
+    are None (`sharded_state`)."""
 
     step: int
     tensors: dict[str, Any]

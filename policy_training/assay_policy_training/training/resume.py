@@ -120,7 +120,7 @@ def restore(trainer: ResumableTrainer, folder: Path) -> int:
     tensors, divided = _tensors(trainer, checkpoint)
     _copy_weights(trainer, tensors)
     scatter_optimizer(tensors["optimiser"] if tensors is not None else None, trainer.optimiser, parallel)
-    plugin_tensors = tensors["plugins"] if tensors is not None else None
+    plugin_tensors: Any = tensors["plugins"] if tensors is not None else None
     plugin_tensors = plugin_tensors if divided else parallel.share(plugin_tensors)
     for name, plugin in _stateful(trainer).items():
         plugin.load_state_dict(state["plugins"][name])

@@ -57,9 +57,11 @@ def should_stop(best: BestEvaluation | None, patience: int) -> bool:
     return best is not None and 0 < patience <= best.since
 
 
-def save_best(folder: Path, step: int, weights: "Mapping[str, torch.Tensor | None]", shards: Path | None = None) -> None:
-    """Replace `folder/best.pt` atomically. The state of the same step must be saved before. `shards`: the folder with the
-    weights that are None."""
+def save_best(
+    folder: Path, step: int, weights: "Mapping[str, torch.Tensor | None]", shards: Path | None = None
+) -> None:
+    """Replace `folder/best.pt` atomically. The state of the same step must be saved before. `shards`: the folder with
+    the weights that are None."""
     import torch
 
     with replacing(folder / FILE) as temporary:

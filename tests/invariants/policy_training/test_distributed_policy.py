@@ -1,5 +1,6 @@
 """Two processes (gloo, on the CPU) train a policy to the weights that one process gives: data parallel and FSDP2, rows
-and groups as the objective's scope, a critic, adapters, resumed by another number of processes, and when one fails.
+and groups as the objective's scope, a critic, a teacher, adapters, resumed by as many or another number of processes,
+and when one fails.
 
 The rollouts are the same in both: each prompt is drawn by a seed of its own. `python test_distributed_policy.py
 FOLDER FUNCTION...` forks the two once all that takes long is imported.
@@ -46,6 +47,7 @@ from assay_serving.verifiers import MaxWords
 PATH = os.pathsep.join([str(Path(__file__).resolve().parents[2] / "support"), *sys.path])
 CPU = torch.device("cpu")
 STEPS = 3
+ONE_UPDATE = ("pacs", "hybrid_imitation")  #: whole groups; a loss without a ratio
 #: Scenario -> recipe, division, what is changed. 3 prompts of 3 rollouts divide by two neither as prompts nor as rows.
 SCENARIOS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "grpo-ddp": ("grpo", "ddp", {}),
@@ -53,6 +55,7 @@ SCENARIOS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "pacs-ddp": ("pacs", "ddp", {}),
     "pacs-fsdp": ("pacs", "fsdp", {}),
     "ppo-fsdp": ("ppo", "fsdp", {}),
+    "hybrid_imitation-fsdp": ("hybrid_imitation", "fsdp", {}),
     "actors-fsdp": ("grpo", "fsdp", {"asynchrony": Asynchrony(lag=1, actors=1)}),
     "lora-fsdp": ("grpo", "fsdp", {"lora": Lora(rank=4, alpha=8), "checkpointing": True}),
 }
@@ -89,7 +92,7 @@ def _rewards(name: str, values: list[float]) -> Rewards:
 def recipe_of(name: str) -> Recipe:
     kind, _, changes = SCENARIOS[name]
     chosen = load_recipe(kind)
-    optimisation = Optimisation(lr=1e-3, micro_batch_rows=2, minibatches=2 if kind != "pacs" else 1)
+    optimisation = Optimisation(lr=1e-3, micro_batch_rows=2, minibatches=1 if kind in ONE_UPDATE else 2)
     optimisation = replace(optimisation, gradient_checkpointing=changes.get("checkpointing", False))
     if isinstance(chosen.critic, ValueModel):
         chosen = replace(chosen, critic=replace(chosen.critic, lr=1e-3, warmup_steps=0, micro_batch_rows=2))
@@ -112,6 +115,7 @@ def load(recipe: Recipe) -> Policy:
         max_prompt_tokens=64,
         lora=recipe.lora,
         with_reference=recipe.needs_reference,
+        teacher="tiny" if recipe.needs_teacher else None,
         gradient_checkpointing=recipe.optimisation.gradient_checkpointing,
     )
 
@@ -166,6 +170,13 @@ def every_scenario(folder: Path) -> None:
                 weights = run(name, folder / name / which, parallel)
                 if parallel.main:
                     torch.save(weights, folder / name / which / "weights.pt")
+        if parallel.main:  # of step 2, with shares of policy and critic
+            shutil.copytree(folder / "ppo-fsdp" / "two", folder / "ppo-fsdp" / "again")
+            shutil.copytree(folder / "ppo-fsdp" / "two", folder / "ppo-fsdp" / "uninterrupted")
+        parallel.gather(None)
+        weights = run("ppo-fsdp", folder / "ppo-fsdp" / "again", parallel)
+        if parallel.main:
+            torch.save(weights, folder / "ppo-fsdp" / "again" / "weights.pt")
 
 
 def one_fails(folder: Path) -> None:
@@ -297,6 +308,15 @@ def test_one_process_resumes_with_what_two_saved(name: str, trained: Path) -> No
     for weight, value in finished(trainer, SingleProcess()).items():
         assert torch.allclose(value, expected[weight], atol=2e-5), weight
     assert [row["step"] for row in rows(folder / METRICS_FILE)] == [1, 2, 3]
+
+
+def test_two_processes_resume_from_their_shares_to_the_last_bit(trained: Path) -> None:
+    folder = trained / "ppo-fsdp"
+    assert (folder / "again" / "checkpoint-00000002" / "shards" / ".metadata").is_file()
+    found, expected = (torch.load(folder / kind / "weights.pt") for kind in ("again", "uninterrupted"))
+    assert all(torch.equal(found[weight], value) for weight, value in expected.items())
+    again, one = (rows(folder / kind / METRICS_FILE)[-1] for kind in ("again", "uninterrupted"))
+    assert [again[name] for name in ("value_loss", "value_grad_norm")] == [one["value_loss"], one["value_grad_norm"]]
 
 
 def test_one_that_fails_ends_both_with_its_message(ended: tuple[Path, dict[str, list[tuple[int, str]]]]) -> None:

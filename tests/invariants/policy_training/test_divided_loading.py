@@ -1,11 +1,13 @@
-"""Two processes (gloo, on the CPU) load a policy, its reference and a reward model by shares: the weights that one
-process loads, bit for bit, without the memory of the whole; and publish merged weights without it.
+"""Two processes (gloo, on the CPU) load a policy, its reference, teacher and critic and a reward model by shares: the
+weights that one process loads, bit for bit, without the memory of the whole; publish merged weights and write and read
+checkpoints without it.
 
 `python test_divided_loading.py FOLDER FUNCTION...` forks the two once all that takes long is imported.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -31,7 +33,10 @@ from assay.models.published_weights import full_tensor, merged_weights, write_mo
 from assay.models.unread_weights import source_of
 from assay_policy_training.core.policy import Lora, Policy
 from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.plugins.critics.value_model import ValueCritic, ValueModel
 from assay_policy_training.plugins.prompts.gain_rl import measure_angles
+from assay_policy_training.recipe.loading import load_recipe
+from assay_policy_training.training.loop import PolicyLoop
 from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.training_config import TrainingConfig
@@ -58,7 +63,12 @@ def load_policy(base: Path, parallel: SingleProcess, *, lora: bool) -> Policy:
     torch.manual_seed(7)  # of new adapters
     with parallel.loading():
         policy = Policy(
-            str(base), device=CPU, max_prompt_tokens=64, with_reference=True, lora=Lora(rank=4 if lora else 0)
+            str(base),
+            device=CPU,
+            max_prompt_tokens=64,
+            with_reference=True,
+            lora=Lora(rank=4 if lora else 0),
+            teacher=None if lora else str(base),
         )
     for name, parameter in policy.trainable().items():
         if "lora_B" in name:  # else the adapter adds nothing
@@ -80,6 +90,7 @@ def loaded(base: Path, parallel: SingleProcess) -> dict[str, dict[str, torch.Ten
     """Weights by name, of each model."""
     adapted, full = (load_policy(base, parallel, lora=lora) for lora in (True, False))
     models = {"adapted": adapted.model, "policy": full.model, "reference": full._reference}
+    models |= {"teacher": full._teacher, "critic": ValueModel().open(full).model}
     models["reward model"] = load_reward_model(base, parallel).model
     weights = {
         name: {key: full_tensor(weight) for key, weight in model.named_parameters()}
@@ -114,7 +125,39 @@ def memory(folder: Path) -> None:
         before = resident("VmRSS")
         write_model(policy.model, folder / "published", main=parallel.main, shard_bytes=2**22)
         growth.append(resident("VmHWM") - before)
+        del policy
+        gc.collect()
+        for size in ("small", "large"):  # the first to warm up
+            growth = growth[:2] + checkpoint_growth(folder / size, parallel)
+            gc.collect()
         (folder / f"memory-{group.rank}.json").write_text(json.dumps(growth))
+
+
+def checkpoint_growth(base: Path, parallel: SingleProcess) -> list[int]:
+    """Of opening a critic, of writing a checkpoint with it, of reading that."""
+    recipe, growth = load_recipe("ppo"), []
+    items = [PromptItem((Message("user", "Hi"),))]
+    with parallel.loading():
+        policy = Policy(str(base), device=CPU, max_prompt_tokens=64, with_reference=True)
+    policy.divide(parallel)
+    before = resident("VmRSS")
+    trainer = PolicyLoop(recipe, policy, recipe.source.open(items, seed=0, policy=policy), [], base)
+    growth.append(resident("VmHWM") - before)
+    assert isinstance(trainer.critic, ValueCritic)
+    optimisers = trainer.optimiser, trainer.critic.optimiser
+    for optimiser in optimisers:
+        for parameter in (p for group in optimiser.param_groups for p in group["params"]):
+            parameter.grad = torch.ones_like(parameter)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+    trainer.step = 1
+    for act in (trainer.save_checkpoint, trainer.resume):
+        before = resident("VmRSS")
+        act()
+        growth.append(resident("VmHWM") - before)
+        for optimiser in optimisers:
+            optimiser.state.clear()
+    return growth
 
 
 def resident(name: str) -> int:
@@ -164,9 +207,12 @@ def test_a_divided_policy_writes_the_checkpoint_of_a_whole_one(ended: tuple[Path
 def test_no_process_holds_the_whole_model(ended: tuple[Path, int]) -> None:
     folder, size = ended
     for rank in range(2):
-        loading, publishing = json.loads((folder / f"memory-{rank}.json").read_text())
+        loading, publishing, critic, writing, reading = json.loads((folder / f"memory-{rank}.json").read_text())
         assert 0.4 * size < loading < 0.75 * size
         assert publishing < 0.25 * size
+        assert 0.4 * size < critic < 0.75 * size
+        assert writing < 0.25 * size
+        assert reading < 3.3 * size  # two models' moments, 2, and their weights before they are copied
 
 
 if __name__ == "__main__":

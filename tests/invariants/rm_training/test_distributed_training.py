@@ -10,17 +10,23 @@ import contextlib
 import importlib
 import json
 import os
+import pickle
+import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from two_processes import PATIENCE_S, error_file, launch
 
 from assay.domain import Message, PreferencePair
+from assay.errors import BadInputError
 from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_tokenizer
 from assay.models.parallelism.distributed import torch_process_group
@@ -77,7 +83,7 @@ METHODS: dict[str, Method] = {
     "ddp-kto": Kto(),
 }
 #: What two processes do, in functions of this file.
-TOGETHER = ("every_scenario", "one_fails")
+TOGETHER = ("every_scenario", "killed_writing", "resumed_after_the_kill", "unseen_folder", "one_fails")
 
 
 class StoppedError(Exception):
@@ -145,6 +151,51 @@ def every_scenario(folder: Path) -> None:
         with contextlib.suppress(StoppedError):  # in both, after the same step
             parallel = parallel_strategy("fsdp", group, CPU)
             run("fsdp", folder / "fsdp" / "cut", parallel, stop_after=5)
+        if group.rank == 0:
+            shutil.copytree(folder / "fsdp" / "cut", folder / "fsdp" / "cut-too")
+
+
+def killed_writing(folder: Path) -> None:
+    """The second process is killed when half of its share of the state of step 4 is on the disk."""
+    with torch_process_group() as group, pytest.MonkeyPatch.context() as patch:
+        if group.rank:
+            patch.setattr(FileSystemWriter, "write_data", killed_at_the_second(FileSystemWriter.write_data))
+        run("fsdp", folder / "fsdp" / "killed", parallel_strategy("fsdp", group, CPU))
+
+
+def killed_at_the_second(write: Callable[..., Any]) -> Callable[..., Any]:
+    """At the second state, which is of step 4."""
+    written: list[Path] = []
+
+    def write_data(self: FileSystemWriter, plan: Any, planner: Any) -> Any:
+        result = write(self, plan, planner)
+        written.append(Path(self.path))
+        if len(written) == 2:
+            share = next(written[-1].glob("__1_*"))
+            os.truncate(share, share.stat().st_size // 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    return write_data
+
+
+def resumed_after_the_kill(folder: Path) -> None:
+    """Two processes go on from what the killed ones left, and from what two left that stopped."""
+    with torch_process_group() as group:
+        parallel = parallel_strategy("fsdp", group, CPU)
+        for name in ("killed", "cut-too"):
+            weights = run("fsdp", folder / "fsdp" / name, parallel, resume=True)
+            if parallel.main:
+                torch.save(weights, folder / "fsdp" / name / "weights.pt")
+
+
+def unseen_folder(folder: Path) -> None:
+    """As on a machine that the first one shares no disk with."""
+    with torch_process_group() as group, pytest.MonkeyPatch.context() as patch:
+        if group.rank:
+            patch.setattr(Path, "is_dir", lambda self: False)
+        with contextlib.suppress(StoppedError):
+            run("fsdp", folder / "fsdp" / "unseen", parallel_strategy("fsdp", group, CPU), stop_after=5)
 
 
 def one_fails(folder: Path) -> None:
@@ -160,7 +211,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, lis
     error of the two, also where one of them fails."""
     folder = tmp_path_factory.mktemp("two")
     for name in SCENARIOS:
-        for kind in ("whole", "resumed", "one", "cut"):
+        for kind in ("whole", "resumed", "one", "cut", "killed", "unseen"):
             (folder / name / kind).mkdir(parents=True)
         torch.save(run(name, folder / name / "one", SingleProcess()), folder / name / "one" / "weights.pt")
         with pytest.raises(StoppedError):
@@ -205,11 +256,44 @@ def test_they_measure_what_one_measures(name: str, trained: Path) -> None:
         assert parts == [(part["by"], part["name"], part["pairs"]) for part in expected.get("slices", ())]
 
 
-def test_one_process_resumes_with_what_two_saved(trained: Path) -> None:
-    found = run("fsdp", trained / "fsdp" / "cut", SingleProcess(), resume=True)
+@pytest.mark.parametrize("name", ["cut", "unseen"])
+def test_one_process_resumes_with_what_two_saved(name: str, trained: Path) -> None:
+    assert bool([*(trained / "fsdp" / name).glob("state-*")]) == (name == "cut")  # else it is in one file
+    found = run("fsdp", trained / "fsdp" / name, SingleProcess(), resume=True)
     expected = torch.load(trained / "fsdp" / "one" / "weights.pt")
     assert all(torch.allclose(found[name], value, atol=2e-5) for name, value in expected.items())
-    assert [row["step"] for row in read_metrics(trained / "fsdp" / "cut") if row["kind"] == "train"] == [*range(1, 9)]
+    rows = read_metrics(trained / "fsdp" / name)
+    assert [row["step"] for row in rows if row["kind"] == "train"] == [*range(1, 9)]
+    assert not [*(trained / "fsdp" / name).glob("state-*")]  # its own state is whole
+
+
+@pytest.mark.parametrize("name", ["cut-too", "killed"])
+def test_two_processes_resume_from_their_shares_to_the_last_bit(name: str, trained: Path) -> None:
+    """Also where one was killed in the middle of its share of the next state: the last one is there."""
+    folder = trained / "fsdp"
+    found, expected = (torch.load(folder / kind / "weights.pt") for kind in (name, "whole"))
+    assert all(torch.equal(found[weight], value) for weight, value in expected.items())
+    assert [row["step"] for row in read_metrics(folder / name) if row["kind"] == "train"] == [*range(1, 9)]
+    [shares] = folder.joinpath(name).glob("state-*")  # earlier ones and the unfinished one are gone
+    assert shares.name == torch.load(folder / name / "state.pt")["shards"]
+
+
+def test_the_killed_process_was_writing(ended: tuple[Path, dict[str, list[tuple[int, str]]]]) -> None:
+    [(first, message), (second, _)] = ended[1]["killed_writing"]
+    assert (first != 0, second) == (True, -signal.SIGKILL)
+    assert "a process ended without an error message" in message
+
+
+def test_a_damaged_share_is_one_line(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "fsdp" / "cut-too", tmp_path / "run")
+    share = next((tmp_path / "run").glob("state-*/__1_*"))
+    share.write_bytes(share.read_bytes()[:1000])
+    with pytest.raises(BadInputError, match=r"state-.*not a readable state"):
+        run("fsdp", tmp_path / "run", SingleProcess(), resume=True)
+    index = share.parent / ".metadata"
+    index.write_bytes(pickle.dumps(os.getcwd))
+    with pytest.raises(BadInputError, match=r"an index of tensors does not name posix\.getcwd"):
+        run("fsdp", tmp_path / "run", SingleProcess(), resume=True)
 
 
 def test_one_that_fails_ends_both_with_its_message(ended: tuple[Path, dict[str, list[tuple[int, str]]]]) -> None:

@@ -53,7 +53,8 @@ def write_state(state: Any, folder: Path, parallel: SingleProcess, prefix: str) 
     `folder` is the first one's. Raises BackendError when the disk fails."""
     if not isinstance(parallel, Sharded):
         return (state if parallel.main else None), None
-    from torch.distributed.checkpoint import FileSystemWriter, save
+    from torch.distributed.checkpoint.filesystem import FileSystemWriter
+    from torch.distributed.checkpoint.state_dict_saver import save
     from torch.distributed.tensor import DTensor
 
     divided: dict[str, Any] = {}
@@ -88,7 +89,9 @@ def read_state(state: Any, folder: Path | None, parallel: SingleProcess) -> Read
     from torch.distributed.tensor import Shard, empty
 
     layout: dict[str, Any] = {"device_mesh": parallel.mesh, "placements": [Shard(0)]}
-    return ReadState(_filled(parallel.share(state), target, lambda size, dtype: empty(size, dtype=dtype, **layout)), True)
+    return ReadState(
+        _filled(parallel.share(state), target, lambda size, dtype: empty(size, dtype=dtype, **layout)), True
+    )
 
 
 def read_whole(state: Any, folder: Path) -> Any:
@@ -107,7 +110,9 @@ def remove_states(folder: Path, prefix: str, but: Path | None = None) -> None:
 def _filled(
     state: Any, folder: Path, make: Callable[[torch.Size, torch.dtype], torch.Tensor], *, alone: bool = False
 ) -> Any:
-    from torch.distributed.checkpoint import CheckpointException, FileSystemReader, load
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
+    from torch.distributed.checkpoint.state_dict_loader import load
 
     try:
         with (folder / _INDEX).open("rb") as stream:
@@ -141,7 +146,7 @@ def _mapped(tree: Any, change: Callable[[str, Any], Any], path: tuple[str | int,
 
 @contextmanager
 def _disk_errors(folder: Path) -> Iterator[None]:
-    from torch.distributed.checkpoint import CheckpointException
+    from torch.distributed.checkpoint.api import CheckpointException
 
     try:
         yield

@@ -307,8 +307,8 @@ def split_by_cost(costs: Sequence[int], world: int) -> list[list[int]]:
 def scatter_optimizer(
     described: dict[str, Any] | None, optimizer: torch.optim.Optimizer, parallel: SingleProcess
 ) -> None:
-    """Load the state of an optimiser: whole, of the first process (None elsewhere), or with divided tensors in all. What
-    is as large as its weight is laid out as the weight is, the rest (counts, settings) is the same everywhere."""
+    """Load the state of an optimiser: whole, of the first process (None elsewhere), or with divided tensors in all.
+    What is as large as its weight is laid out as the weight is, the rest (counts, settings) is the same everywhere."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     small = None
     if described is not None:
