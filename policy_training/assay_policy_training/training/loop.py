@@ -269,8 +269,9 @@ class PolicyLoop:
                 large = {name: values.cpu() for name, values in columns.items() if values.dim() > 2}
                 scored.append((micro_batch.rows, {**columns, **large}))
         parts = [part for process in self.policy.parallel.gather(_on_host(scored)) for part in process]
-        order = torch.argsort(torch.cat([rows for rows, _ in parts]))
-        joined = {name: torch.cat([columns[name] for _, columns in parts])[order] for name in parts[0][1]}
+        order = torch.cat([rows for rows, _ in parts])
+        columns_of = {name: torch.cat([columns[name] for _, columns in parts]) for name in parts[0][1]}
+        joined = {n: c.new_zeros(len(batch), *c.shape[1:]).index_copy(0, order, c) for n, c in columns_of.items()}
         fields: dict[str, Tensor] = {}
         for name in {"logp_old", "entropy", "logp_ref"} & joined.keys():
             fields[name] = joined.pop(name)

@@ -172,6 +172,17 @@ def test_a_policy_is_planned_with_its_reference_critic_and_sampler(recipe: str) 
     assert longer["other_parts"][0]["bytes"] - sampling["bytes"] > 8 * 360 * _KEYS_AND_VALUES
 
 
+def test_a_critic_and_a_reference_are_divided_among_processes() -> None:
+    words = ["--card", "h100", "--prompt-tokens", "20", "rl", "--policy", "tiny", "--recipe", "ppo", "--json"]
+    words += ["--prompts-per-step", "4", "--max-new-tokens", "40", "--set", "optimisation.autocast=false"]
+    divided = json.loads(run("--ranks", "4", *words))
+    weights = json.loads(run(*_BT))["peak"]["parameters"]
+    assert divided["fits"]
+    assert divided["peak"]["parameters"] < weights  # a quarter of three models
+    with pytest.raises(BadInputError, match=r"critic\.optimizer.*cannot be sharded"):
+        run("--ranks", "4", *words, "--set", "critic.optimizer=adamw_offloaded")
+
+
 def test_options_before_the_command() -> None:
     with pytest.raises(TyperException, match="No such option: --crd"):
         run("--crd", "h100", *_TINY)
