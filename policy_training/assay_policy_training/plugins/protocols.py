@@ -294,15 +294,6 @@ class SamplerPlan(Protocol):
 
 
 @runtime_checkable
-class ChecksSampler(Protocol):
-    """A sampler plan that knows before any weight is loaded that it cannot sample here."""
-
-    def check(self) -> None:
-        """Raises AssayError for what is not installed or does not answer, and for settings."""
-        ...
-
-
-@runtime_checkable
 class ActorEngines(Protocol):
     """A sampler plan that has an engine for each rollout actor; the trainer opens none."""
 

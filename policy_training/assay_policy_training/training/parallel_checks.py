@@ -2,12 +2,12 @@
 begins, or before its first step.
 
 Covers: libraries, engines and models that a recipe names; plug-ins that need a single process, or whole weights. Leaves
-out: how work is divided
-(`assay.models.parallelism.strategy`), generating ahead, which needs actors then (`rollouts.collector`).
+out: how work is divided (`assay.models.parallelism.strategy`), generating ahead, which needs actors then
+(`rollouts.collector`).
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from assay.compute.executor import LOCAL
 from assay.errors import BadInputError
@@ -15,8 +15,17 @@ from assay.models.loading import resolve_model
 from assay.models.memory_options import check_base_weights, check_optimiser
 from assay.models.parallelism.distributed import world_size
 from assay.models.parallelism.strategy import SingleProcess
-from assay_policy_training.plugins.protocols import CarriesRows, ChecksSampler, Sampler
+from assay_policy_training.plugins.protocols import CarriesRows, Sampler
 from assay_policy_training.recipe.schema import Recipe
+
+
+@runtime_checkable
+class ChecksSampler(Protocol):
+    """A sampler plan that knows before any weight is loaded that it cannot sample here."""
+
+    def check(self) -> None:
+        """Raises AssayError for what is not installed or does not answer, and for settings."""
+        ...
 
 
 def check_parts(recipe: Recipe, division: str, on: str = LOCAL) -> None:
