@@ -33,24 +33,24 @@ class FrameConnection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=BUFFER_BYTES)
 
     def data_received(self, data: bytes) -> None:
-        rest = self._buffer
-        rest += data if rest else b""
-        whole = rest or data  # nearly always the latter: a few whole frames
+        partial = self._buffer
+        partial += data if partial else b""
+        arrived = partial or data  # nearly always the latter: a few complete frames
         try:
             start = 0
-            while len(whole) - start >= _LENGTH and self.open:
-                size = int.from_bytes(whole[start : start + _LENGTH], "big")
+            while len(arrived) - start >= _LENGTH and self.open:
+                size = int.from_bytes(arrived[start : start + _LENGTH], "big")
                 if size > self.limit:
                     raise BadInputError(f"a frame of {size} bytes; {self.limit} at most")
                 end = start + _LENGTH + size
-                if len(whole) < end:
+                if len(arrived) < end:
                     break
-                self._received(bytes(whole[start + _LENGTH : end]))
+                self._received(bytes(arrived[start + _LENGTH : end]))
                 start = end
-            if rest:
-                del rest[:start]
+            if partial:
+                del partial[:start]
             else:
-                rest += data[start:]
+                partial += data[start:]
         except AssayError as error:
             self._error = error
             self.abort()
