@@ -68,8 +68,8 @@ def records_of(scheduler: JobScheduler, jobs: Sequence[Job], every: Sequence[Job
 def run_to_resume(workspace: Workspace, job: Job, run: str | None) -> str | None:
     """The run with a saved state that the job went on with: its own `run`, else the one that it was to resume."""
     words = ["", *job.arguments]
-    asked = [word for option, word in pairwise(words) if option == "--resume"]
-    return next((one for one in (run, *asked) if one is not None and has_saved_state(workspace.runs / one)), None)
+    resumed = [word for option, word in pairwise(words) if option == "--resume"]
+    return next((one for one in (run, *resumed) if one is not None and has_saved_state(workspace.runs / one)), None)
 
 
 def _record(

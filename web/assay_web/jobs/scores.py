@@ -82,8 +82,8 @@ def _responses(workspace: Workspace, job: Job, rows: set[int]) -> dict[int, list
         return {}
 
 
-def _inside(workspace: Workspace, named: object) -> Path | None:
-    path = (workspace.root / str(named or "")).resolve()
+def _inside(workspace: Workspace, path_text: object) -> Path | None:
+    path = (workspace.root / str(path_text or "")).resolve()
     return path if path.is_relative_to(workspace.root.resolve()) else None
 
 

@@ -269,8 +269,8 @@ def attend_ends(
     for span in layout.spans:
         prefix, start = slice(span.start, span.start + span.prefix), span.start + span.prefix
         for length in span.branches:
-            number, own = len(outs), slice(start, start + length)
-            keys, values = key[:, :, own], value[:, :, own]
+            number, branch = len(outs), slice(start, start + length)
+            keys, values = key[:, :, branch], value[:, :, branch]
             if span.prefix:
                 keys, values = torch.cat([key[:, :, prefix], keys], 2), torch.cat([value[:, :, prefix], values], 2)
             outs.append(attend(query[:, :, number : number + 1], keys, values))

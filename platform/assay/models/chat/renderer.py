@@ -285,8 +285,8 @@ def _backend_of(tokenizer: Any) -> Any:
     """The `tokenizers` object that gives the same ids as the tokenizer does; None where that has code of its own."""
     kind = type(tokenizer)
     methods = kind.__call__, getattr(kind, "_encode_plus", None)
-    own = [f"transformers.tokenization_utils_{name}" for name in ("base", "tokenizers")]
-    if [getattr(method, "__module__", "") for method in methods] != own or tokenizer.split_special_tokens:
+    modules = [f"transformers.tokenization_utils_{name}" for name in ("base", "tokenizers")]
+    if [getattr(method, "__module__", "") for method in methods] != modules or tokenizer.split_special_tokens:
         return None
     return tokenizer.backend_tokenizer
 

@@ -66,15 +66,15 @@ def write_state(state: Any, folder: Path, parallel: SingleProcess, prefix: str) 
         if seen := all(parallel.gather(target.is_dir())):
             _mapped(state, lambda key, leaf: divided.update({key: leaf} if isinstance(leaf, DTensor) else {}))
             save(divided, storage_writer=FileSystemWriter(target))
-            rest = _mapped(state, lambda _, leaf: None if isinstance(leaf, DTensor) else leaf)
+            undivided = _mapped(state, lambda _, leaf: None if isinstance(leaf, DTensor) else leaf)
         else:
-            rest = _mapped(state, lambda _, leaf: parallel.collect(leaf) if isinstance(leaf, DTensor) else leaf)
+            undivided = _mapped(state, lambda _, leaf: parallel.collect(leaf) if isinstance(leaf, DTensor) else leaf)
         if parallel.main and seen:
             sync_folder(target)
         elif parallel.main:
             target.rmdir()
             log.warning("not every process sees %s: the state is collected in the first one's memory", folder)
-    return (rest if parallel.main else None), target if seen else None
+    return (undivided if parallel.main else None), target if seen else None
 
 
 def read_state(state: Any, folder: Path | None, parallel: SingleProcess) -> ReadState:
