@@ -85,7 +85,7 @@ class FrameConnection(asyncio.Protocol):
         if len(frame) > limit:
             raise BadInputError(f"{len(frame)} bytes; HTTP worker and engine exchange {limit} at most")
         if self.open:
-            self._transport.writelines((len(frame).to_bytes(_LENGTH, "big"), frame))
+            self._transport.write(len(frame).to_bytes(_LENGTH, "big") + frame)
 
     def close(self) -> None:
         """Send pending frames, then close."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from starlette.middleware.exceptions import ExceptionMiddleware
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from assay import __version__
 from assay.http.docs_pages import mount_pages
@@ -81,10 +81,13 @@ class _ScoringApplication(FastAPI):
         await self._entry(scope, receive, send)
 
     @cached_property
-    def _entry(self) -> RequestMiddleware:
+    def _entry(self) -> ASGIApp:
         if self.middleware_stack is None:
             self.middleware_stack = self.build_middleware_stack()
         entry: Any = self.middleware_stack
+        outermost: Any = self.user_middleware[0].cls
+        if outermost is not RequestMiddleware:  # somebody added a layer before ours
+            return self.middleware_stack
         while not isinstance(entry, RequestMiddleware):
             entry = entry.app
         behind = entry.app

@@ -13,6 +13,9 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from fastapi import Request, Response
+from fastapi.testclient import TestClient
+from starlette.middleware.base import RequestResponseEndpoint
 
 from assay.domain import Message
 from assay.errors import BadInputError, BusyError
@@ -313,6 +316,20 @@ def test_openapi_describes_replies_and_problems(http_client: httpx.Client) -> No
     score = schema["paths"]["/v1/score"]["post"]
     assert {"200", "401", "404", "413", "422", "503", "504"} <= set(score["responses"])
     assert schema["components"]["schemas"]["ScoreBody"]["examples"]
+
+
+def test_a_layer_that_is_added_sees_every_request(scorer: TransformersScorer) -> None:
+    app, seen = create_app({"rm": scorer}), []
+
+    @app.middleware("http")
+    async def layer(request: Request, call_next: RequestResponseEndpoint) -> Response:
+        seen.append(request.url.path)
+        return await call_next(request)
+
+    with TestClient(app) as client:
+        assert client.post("/v1/score", json={"prompt": "Name a metal.", "responses": ["Tin."]}).status_code == 200
+        assert client.get("/health").status_code == 200
+    assert seen == ["/v1/score", "/health"]
 
 
 def test_settings_and_apps_that_make_no_sense_are_refused() -> None:

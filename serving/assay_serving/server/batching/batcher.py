@@ -36,9 +36,6 @@ Results: TypeAlias = asyncio.Future[list[ScoreResult]]
 
 LAST_CALL_S = 10.0  #: for a call in progress when the process ends
 
-#: Characters above which a call takes half of what waits: while the engine computes the other half, the first one's
-#: replies are written and their clients ask again. A call of all would leave the engine idle meanwhile.
-HALVED_CHARACTERS = 1 << 14
 #: Characters per second until the engine has been measured: few enough that the first call is over soon.
 _FIRST_GUESS = 20_000.0
 _FIRST_GUESS_GENERATIVE = 200.0
@@ -195,10 +192,7 @@ class DynamicBatcher:
             return False
         settings = self.settings
         now = asyncio.get_running_loop().time() if now is None else now
-        most = max(HALVED_CHARACTERS, self._backlog.characters / 2)
-        call = self._backlog.next_call(
-            settings.batch_items, min(most, self._backlog.speed * settings.engine_call_s), now
-        )
+        call = self._backlog.next_call(settings.batch_items, self._backlog.speed * settings.engine_call_s, now)
         if call.late:
             self._refuse(call.late, LateError("not scored in time"))
             self._metrics.dropped.labels(self.name, "late").inc(sum(len(p.items) - len(p.results) for p in call.late))
@@ -242,7 +236,7 @@ class DynamicBatcher:
     ) -> list[ScoreResult] | AssayError | None:
         """See `_outcome`. While a call exceeds its time limit, the model is stuck and refuses requests."""
         loop = asyncio.get_running_loop()
-        limit = loop.call_later(self.settings.engine_timeout_s, self._exceeded, call, len(items))
+        limit = loop.call_later(self.settings.engine_timeout_s, self._exceeded, call, len(items), results)
         scores: list[ScoreResult] = []
         error: Exception | None = None
         try:
@@ -262,8 +256,10 @@ class DynamicBatcher:
         logger.error("engine %s failed on %d items: %s\n%s", self.name, len(items), failure, trace)
         return error if isinstance(error, AssayError) else None
 
-    def _exceeded(self, call: EngineCall, items: int) -> None:
-        """The call has taken as long as one may."""
+    def _exceeded(self, call: EngineCall, items: int, results: Results) -> None:
+        """The call has taken as long as one may; nothing, where it has returned while this loop was busy."""
+        if results.done():
+            return
         limit = self.settings.engine_timeout_s
         logger.error("engine %s has not returned from %d items in %g s", self.name, items, limit)
         self.stuck, self._overdue_since = True, time.perf_counter()
