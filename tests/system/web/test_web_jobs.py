@@ -309,10 +309,22 @@ def test_what_would_be_refused_again_is_not_resumed(workspace: Workspace, client
     refused = client.post(f"/api/jobs/{job.id}/resume")
     assert (refused.status_code, refused.json()["detail"]) == (
         409,
-        "it is failed, and would fail again: is not checked",
+        "it is failed, with nothing to go on from: is not checked",
     )
     (run / "state.pt").touch()  # refused after its first state: that is not lost
     assert client.get(f"/api/jobs/{job.id}").json()["can_resume"] is True
+
+
+@pytest.mark.parametrize("words", [["judge", "run", "--judges", "judges.yaml"], ["gone"]])
+def test_what_a_begun_run_left_unread_is_asked_again(
+    workspace: Workspace, client: TestClient, words: list[str]
+) -> None:
+    job = new_job(workspace, "judge", "Ask judges", "store", {}, words, "ada", 1.0)
+    (job.folder / "process.json").write_text(json.dumps({**ELSEWHERE, "kind": "job"}))
+    (job.folder / EXIT_FILE).write_text(json.dumps({"code": 2, "at": 2.0, "error": "3 answers could not be read"}))
+    assert client.get(f"/api/jobs/{job.id}").json()["can_resume"] is False  # refused before its run began
+    (job.folder / "run.txt").write_text("run-20260101-000000-abcdef")
+    assert client.get(f"/api/jobs/{job.id}").json()["can_resume"] is (words[0] == "judge")
 
 
 def test_a_job_has_the_keys_of_the_servers_that_it_names() -> None:
@@ -406,7 +418,8 @@ def test_the_scores_of_a_job_stand_beside_their_responses(workspace: Workspace, 
         {"row": 2, "scores": [{"reward": -1.5}, failed], "dtype": "bfloat16"},
         {"row": 3, "id": 7, "error": {"code": "bad_input", "message": "field 'response': missing"}},
     ]
-    text = "assay: a warning\n" + "".join(f"{json.dumps(line)}\n" for line in lines)
+    damaged = '{"row": 1, "score": {"rew{"row": 2}\n{"row": "1"}\n{"row": 1, "score'
+    text = f"assay: a warning\n{damaged}}}\n" + "".join(f"{json.dumps(line)}\n" for line in lines)
     (job.folder / "output.txt").write_text(f"{text}3 rows: 2 responses scored, 2 failed, in float32\n")
     page = client.get(f"/api/jobs/{job.id}/scores").json()
     assert page["lines"] == 3
@@ -421,3 +434,8 @@ def test_the_scores_of_a_job_stand_beside_their_responses(workspace: Workspace, 
     download = client.get(f"/api/jobs/{job.id}/scores.jsonl")
     assert [json.loads(line) for line in download.text.splitlines()] == lines
     assert f"{job.id}-scores.jsonl" in download.headers["content-disposition"]
+    other = new_job(workspace, "import", "Import", "store", {}, ["data", "import"], "ada", 1.0)
+    (other.folder / "output.txt").write_text(text)
+    assert client.get(f"/api/jobs/{other.id}/scores").json()["lines"] == 0
+    elsewhere = {**settings, "model": "tiny", "out": "other.jsonl"}  # so that all scores are in a job's output
+    assert client.post("/api/jobs/estimate", json={"kind": "score", "settings": elsewhere}).status_code == 422

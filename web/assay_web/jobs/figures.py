@@ -17,6 +17,7 @@ from assay.runs.coverage import warnings_of
 from assay.runs.progress_file import progress_of
 from assay.workspace import Workspace
 from assay_pipelines.llm.calls import RunSpending, spending_of_runs
+from assay_web.jobs.forms import has_resume
 from assay_web.jobs.job import GOING, Job, outcome_of, runs_of_jobs
 from assay_web.jobs.kind import JOB_KINDS, Area
 from assay_web.jobs.replies import ExpectedReply, JobCount, JobRecord
@@ -99,12 +100,20 @@ def _record(
         waits_for=waits_for if outcome.status == "waiting" else [],
         resumes=job.resumes,
         resumed_by=resumed_by,
-        can_resume=not ends and (not job.was_refused or run_to_resume(workspace, job, run) is not None),
+        can_resume=not ends and (not job.was_refused or _has_begun(workspace, job, run)),
         run_id=run,
         progress=counts_of(workspace.runs / run) if run is not None else [],
         spent=stored.spent,
         expected=ExpectedReply(**asdict(job.expected)) if job.expected is not None else None,
     )
+
+
+def _has_begun(workspace: Workspace, job: Job, run: str | None) -> bool:
+    """Whether there is something to go on from: a saved state, or a run of a command that leaves out what was done."""
+    try:
+        return run_to_resume(workspace, job, run) is not None or (run is not None and has_resume(job.arguments) is None)
+    except BadInputError:  # the command of a plugin that is gone
+        return False
 
 
 def _area(kind: str) -> Area | Any:

@@ -32,7 +32,7 @@ FOLDER, JOB_FILE, STOP_FILE, RUN_FILE = "jobs", "job.json", "stop.json", "run.tx
 EARLIER, EARLIER_FILE = "stages", "stage.json"  #: jobs of versions that only knew the stages of curation
 LOOKED_AT = 200  #: newest runs among which a job's is looked for
 INTERRUPTED = 130  #: exit status of a command that was interrupted
-REFUSED = (BadInputError.exit_code, NotFoundError.exit_code)  #: as the same command once more would be
+REFUSED = (BadInputError.exit_code, NotFoundError.exit_code)  #: settings or data, or some of its answers only
 
 #: incomplete: it ended, and resumes when started again, as a loop that waits for people. stopped: somebody asked.
 #: interrupted: its process was killed.
@@ -86,6 +86,7 @@ class Job:
 
     @property
     def was_refused(self) -> bool:
+        """Before or after it saved anything: the status does not say which."""
         return (self.exit or {}).get("code") in REFUSED
 
     @property

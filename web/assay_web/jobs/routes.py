@@ -217,9 +217,9 @@ def read_job_scores(
 )
 def download_job_scores(person: Viewer, service: ServiceNow, job_id: JobId) -> StreamingResponse:
     """All that it has written so far."""
-    lines = score_lines(service.workspace, job_of(service.workspace, job_id))
+    lines = score_lines(job_of(service.workspace, job_id))
     headers = {"Content-Disposition": f'attachment; filename="{job_id}-scores.jsonl"'}
-    return StreamingResponse((f"{line}\n" for line in lines), media_type="application/x-ndjson", headers=headers)
+    return StreamingResponse((f"{text}\n" for text, _ in lines), media_type="application/x-ndjson", headers=headers)
 
 
 @router.post("/api/jobs/{job_id}/stop")
@@ -234,14 +234,14 @@ def stop_job(person: Curator, service: ServiceNow, jobs: JobsNow, job_id: JobId)
 def resume_job(person: Curator, service: ServiceNow, jobs: JobsNow, job_id: JobId, request: Request) -> JobRecord:
     """Start a new job that goes on where this one ended: with the run's last saved state where there is one, else
     by the same command, which leaves out what was done. 409 while it goes on, where another already goes on with it,
-    and where its settings or data were refused and nothing was saved."""
+    and where something of its input was refused and there is nothing to go on from."""
     job = job_of(service.workspace, job_id)
     record = _record(jobs, job)
     if not record.can_resume:
         raise ConflictError(
             f"{record.resumed_by} goes on with it"
             if record.resumed_by is not None
-            else f"it is {record.status}" + (f", and would fail again: {record.why}" if job.was_refused else "")
+            else f"it is {record.status}" + (f", with nothing to go on from: {record.why}" if job.was_refused else "")
         )
     kind = job_kind(job.kind)
     _require_within(service, person, job.kind, job.settings)

@@ -1,11 +1,12 @@
 """The scores that a job of `assay score` wrote, a page of lines at a time, beside the responses that they are of.
 
-Reads the file that its --out names, else the job's output. Files outside the workspace are not read. Leaves out: what a
-line holds (`assay_serving.score_files`), scores in the store.
+Reads the job's output: no form has --out. Damaged lines are left out; files outside the workspace are not read. Leaves
+out: what a line holds (`assay_serving.score_files`), scores in the store.
 """
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -48,9 +49,9 @@ class JobScores(BaseModel):
 def scores_of(workspace: Workspace, job: Job, offset: int, limit: int) -> JobScores:
     lines: list[dict[str, Any]] = []
     total = 0
-    for line in score_lines(workspace, job):
+    for _, line in score_lines(job):
         if offset <= total < offset + limit:
-            lines.append(json.loads(line))
+            lines.append(line)
         total += 1
     texts = _responses(workspace, job, {line["row"] for line in lines})
     usual = "float32" if " in float32" in tail(job.folder, 400) else None
@@ -58,16 +59,19 @@ def scores_of(workspace: Workspace, job: Job, offset: int, limit: int) -> JobSco
     return JobScores(scores=scores, offset=offset, lines=total)
 
 
-def score_lines(workspace: Workspace, job: Job) -> Iterator[str]:
-    """JSON, without line ends."""
-    out = job.settings.get("out")
-    file = _inside(workspace, out) if out else job.folder / OUTPUT_FILE
-    if file is None or not file.is_file():
+def score_lines(job: Job) -> Iterator[tuple[str, dict[str, Any]]]:
+    """JSON without its line end, and what it says."""
+    file = job.folder / OUTPUT_FILE
+    if job.kind != "score" or not file.is_file():
         return
     with file.open(encoding="utf-8", errors="replace") as stream:
         for line in stream:
-            if (start := line.find(BEGINS)) >= 0 and line.endswith("}\n"):
-                yield line[start:-1]
+            if (start := line.find(BEGINS)) < 0 or not line.endswith("}\n"):
+                continue
+            with suppress(ValueError):  # damaged when the disk was full
+                parsed = json.loads(text := line[start:-1])
+                if isinstance(parsed["row"], int):
+                    yield text, parsed
 
 
 def _responses(workspace: Workspace, job: Job, rows: set[int]) -> dict[int, list[str]]:
