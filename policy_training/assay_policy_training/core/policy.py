@@ -351,7 +351,8 @@ def with_adapter(base: Any, lora: Lora, device: torch.device, *, autocast: bool)
         try:
             adapted = get_peft_model(base, config).eval()
         except ValueError as error:  # of its own classes
-            raise BadInputError(" ".join(str(error).split()), field="lora.targets") from error
+            message = " ".join(str(error).split())
+            raise BadInputError(message, field="lora.targets" if "arget" in message else "lora") from error
     if autocast or lora.base_weights != "auto":
         keep_frozen(unwrapped(adapted), lora.base_weights, device)
     return adapted

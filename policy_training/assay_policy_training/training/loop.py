@@ -19,6 +19,7 @@ from torch import Tensor
 
 from assay.compute.executor import LOCAL
 from assay.errors import AssayError, BackendError, BadInputError
+from assay.models import config_only
 from assay.models.devices import float32_products
 from assay.models.memory_options import check_optimiser
 from assay.models.optimisers import finish, optimised
@@ -270,6 +271,9 @@ class PolicyLoop:
                 scored.append((micro_batch.rows, {**columns, **large}))
         parts = [part for process in self.policy.parallel.gather(_on_host(scored)) for part in process]
         order = torch.cat([rows for rows, _ in parts])
+        # In a plan the other processes have what this one has.
+        if config_only.active() is None and (missing := len(batch) - len(set(order.tolist()))):
+            raise BackendError(f"no process scored {missing} of {len(batch)} rows")
         columns_of = {name: torch.cat([columns[name] for _, columns in parts]) for name in parts[0][1]}
         joined = {n: c.new_zeros(len(batch), *c.shape[1:]).index_copy(0, order, c) for n, c in columns_of.items()}
         fields: dict[str, Tensor] = {}

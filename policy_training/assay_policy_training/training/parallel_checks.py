@@ -15,7 +15,7 @@ from assay.models.loading import resolve_model
 from assay.models.memory_options import check_base_weights, check_optimiser
 from assay.models.parallelism.distributed import world_size
 from assay.models.parallelism.strategy import SingleProcess
-from assay_policy_training.plugins.protocols import CarriesRows, Sampler
+from assay_policy_training.plugins.protocols import ActorEngines, CarriesRows, Sampler
 from assay_policy_training.recipe.schema import Recipe
 
 
@@ -30,17 +30,28 @@ class ChecksSampler(Protocol):
 
 def check_parts(recipe: Recipe, division: str, on: str = LOCAL) -> None:
     """Raises what can be known without loading a weight. `division`: of `resolve`; `on`: where rollout actors are."""
-    if isinstance(recipe.sampler, ChecksSampler):
+    elsewhere = on != LOCAL and recipe.asynchrony.actors and isinstance(recipe.sampler, ActorEngines)
+    if isinstance(recipe.sampler, ChecksSampler) and not elsewhere:  # else engines are on the actors' machines
         recipe.sampler.check()
     recipe.asynchrony.check_process(on, world_size())
-    check_optimiser(recipe.optimisation.optimizer, division, "optimisation.optimizer")
-    if recipe.lora is not None:
-        check_base_weights(recipe.lora.base_weights, True, division, "lora.base_weights")
+    check_memory(recipe, division)
     if recipe.needs_teacher and recipe.teacher is None:
         raise BadInputError("name a teacher model with the same vocabulary", field="teacher")
     for model in (recipe.teacher, getattr(recipe.critic, "base", None)):
         if model is not None:
             resolve_model(model)
+
+
+def check_memory(recipe: Recipe, division: str) -> None:
+    """Raises BadInputError where the optimiser or the frozen weights of the policy or its critic cannot be divided so,
+    or need a library that is missing."""
+    optimisers = {"optimisation": recipe.optimisation, "critic": recipe.critic}
+    for part, settings in optimisers.items():
+        if (optimizer := getattr(settings, "optimizer", None)) is not None:
+            check_optimiser(optimizer, division, f"{part}.optimizer")
+    for field, lora in {"lora": recipe.lora, "critic.lora": getattr(recipe.critic, "lora", None)}.items():
+        if lora is not None:
+            check_base_weights(lora.base_weights, True, division, f"{field}.base_weights")
 
 
 def check_parallel(parallel: SingleProcess, sampler: Sampler, plugins: Mapping[str, Any]) -> None:

@@ -16,7 +16,6 @@ import torch
 
 from assay.domain import Message
 from assay.models.attention.packing import can_pack
-from assay.models.memory_options import check_base_weights, check_optimiser
 from assay.models.parallelism.strategy import SingleProcess
 from assay.planning.cards import Card
 from assay.planning.fake_ranks import fake_ranks
@@ -41,6 +40,7 @@ from assay_policy_training.recipe.schema import Recipe
 from assay_policy_training.training.distributed import WorkerConfig
 from assay_policy_training.training.loop import PolicyLoop
 from assay_policy_training.training.optimiser import less_memory
+from assay_policy_training.training.parallel_checks import check_memory
 from assay_policy_training.training.run import Plan
 
 
@@ -210,9 +210,7 @@ def plan_policy(plan: Plan, base: str, card: Card, request: PlanRequest) -> Memo
     """`base`: what `plan.policy` loads. Raises BadInputError for a number format that the card lacks, and what
     several processes do not train."""
     optimisation, division = plan.recipe.optimisation, request.division(plan.parallel)
-    check_optimiser(optimisation.optimizer, division, "optimisation.optimizer")
-    if plan.recipe.lora.rank:
-        check_base_weights(plan.recipe.lora.base_weights, True, division, "lora.base_weights")
+    check_memory(plan.recipe, division)
     if optimisation.autocast is None:
         optimisation = replace(optimisation, autocast=card.kernels == "cuda" and card.has_bfloat16)
         plan = replace(plan, recipe=replace(plan.recipe, optimisation=optimisation))

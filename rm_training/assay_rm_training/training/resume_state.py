@@ -1,9 +1,10 @@
 """A training run's state on disk: written atomically, sufficient to resume exactly.
 
 Covers: trainable weights, optimiser, random state, step, and what the state belongs to. Under FSDP2 weights and moments
-are in a folder that the file names, each process's shares (`sharded_state`). A run may resume under another number of
-processes or division of the work. The learning rate and the data position are functions of the step and need no state.
-Leaves out: the finished model (`checkpoint.py`), the weights of the best evaluation (`early_stopping.py`).
+are in a folder that the file names, each process's shares (`sharded_state`). A run should resume under another number
+of processes or division of the work (torch's own resharding, not run). The learning rate and the data position are
+functions of the step and need no state. Leaves out: the finished model (`checkpoint.py`), the weights of the best
+evaluation (`early_stopping.py`).
 """
 
 from collections.abc import Mapping

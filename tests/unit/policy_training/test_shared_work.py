@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from pathlib import Path
+
 import pytest
 import torch
+from async_training import trainer
 from hypothesis import example, given
 from hypothesis import strategies as st
 from rollout_rows import rollouts
 
 from assay.domain import Message
-from assay.errors import BadInputError
+from assay.errors import BackendError, BadInputError
 from assay.models.parallelism.distributed import parse_parallel
 from assay.models.parallelism.strategy import SingleProcess, resolve
 from assay_policy_training.core.config import Optimisation
-from assay_policy_training.core.metrics import TokenMeans
+from assay_policy_training.core.metrics import Stopwatch, TokenMeans
 from assay_policy_training.core.micro_batches import PassLimits, micro_batches, process_micro_batches
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
+from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.rollouts.collector import process_share
 from assay_policy_training.rollouts.generate import RolloutRequest
+
+SMALL = ["sampling.prompts_per_step=2", "sampling.group_size=2", "sampling.max_new_tokens=4"]
+SMALL += ["kl.coefficient=0", "optimisation.epochs=2"]
 
 
 class Seat(SingleProcess):
@@ -27,6 +35,16 @@ class Seat(SingleProcess):
     def __init__(self, rank: int, world: int, *, equal: bool) -> None:
         self.rank, self.world = rank, world
         self.equal_passes = equal
+
+
+def test_a_row_that_no_process_scored_is_an_error(tmp_path: Path) -> None:
+    with closing(trainer(load_recipe("grpo", SMALL), tmp_path)) as loop:
+        batch = loop.collector.collect(1, version=0, clock=Stopwatch()).batch
+        scored = loop._score(batch, loop.recipe.sampling)
+        assert scored.logp_old is not None
+        loop.policy.parallel = Seat(0, 2, equal=False)  # and the other's rows do not arrive
+        with pytest.raises(BackendError, match=rf"no process scored \d+ of {len(batch)} rows"):
+            loop._score(batch, loop.recipe.sampling)
 
 
 @given(prompts=st.integers(0, 9), world=st.integers(1, 5))

@@ -26,7 +26,7 @@ from assay_policy_training.plugins.samplers.auto import Auto, obstacles, vllm_pl
 from assay_policy_training.plugins.samplers.transformers import Transformers, TransformersSampler
 from assay_policy_training.plugins.samplers.vllm.buckets import FileCarrier, buckets
 from assay_policy_training.plugins.samplers.vllm.in_process import Vllm
-from assay_policy_training.plugins.samplers.vllm.installed import vllm_version
+from assay_policy_training.plugins.samplers.vllm.installed import require_installed, vllm_version
 from assay_policy_training.plugins.samplers.vllm.launch import Launch, launched
 from assay_policy_training.plugins.samplers.vllm.memory import engine_memory
 from assay_policy_training.plugins.samplers.vllm.policy_engine import adapter_rank, engine_dtype
@@ -163,6 +163,18 @@ def test_the_vllm_of_another_environment(
     if version == "0.31.9":
         with pytest.raises(BackendError, match=words):
             launched(Launch(python=python, model="a model that is not looked for"))
+
+
+def test_only_an_environment_that_answers_that_it_has_no_vllm_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(BackendError, match=r"vLLM is not in .*python"):
+        require_installed(sys.executable)
+    require_installed("/bin/false")  # it gives no answer
+    (tmp_path / "vllm.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert vllm_version(sys.executable) is None
+    require_installed(sys.executable)  # a distribution of another name
 
 
 def test_the_default_sampler_says_what_it_is_and_why(

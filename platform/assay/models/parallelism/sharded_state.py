@@ -38,6 +38,8 @@ _INDEXED = {
     "pathlib": {"PosixPath"},
     "pathlib._local": {"PosixPath"},
 }
+#: What reading a damaged folder raises.
+_DAMAGES = (OSError, ValueError, RuntimeError, pickle.UnpicklingError, EOFError, AttributeError, TypeError, LookupError)
 
 
 class ReadState(NamedTuple):
@@ -112,18 +114,22 @@ def _filled(
 ) -> Any:
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.filesystem import FileSystemReader
+    from torch.distributed.checkpoint.metadata import Metadata
     from torch.distributed.checkpoint.state_dict_loader import load
 
     try:
         with (folder / _INDEX).open("rb") as stream:
             index = _Unpickler(stream).load()
+        if not isinstance(index, Metadata):
+            raise pickle.UnpicklingError("no index of tensors")
+        entries: Mapping[str, Any] = index.state_dict_metadata
         reader = FileSystemReader(folder)
         reader.read_metadata = lambda *_, **__: index  # type: ignore[method-assign]
-        tensors = {key: make(each.size, each.properties.dtype) for key, each in index.state_dict_metadata.items()}
+        tensors = {key: make(each.size, each.properties.dtype) for key, each in entries.items()}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # without a process group it tells so
             load(tensors, storage_reader=reader, no_dist=alone)
-    except (CheckpointException, OSError, ValueError, RuntimeError, pickle.UnpicklingError, EOFError) as error:
+    except (CheckpointException, *_DAMAGES) as error:
         raise BadInputError(f"not a readable state: {_cause(error)}", file=folder) from error
     return _mapped(state, lambda key, leaf: tensors.get(key, leaf))
 

@@ -24,7 +24,7 @@ from assay.models.devices import read_values, to_device
 from assay.models.frozen_weights import loading_device
 from assay.models.heads import head_outputs
 from assay.models.loading import load_causal_lm, load_tokenizer
-from assay.models.memory_options import OptimizerName, check_base_weights, check_optimiser
+from assay.models.memory_options import OptimizerName
 from assay.models.optimisers import make_optimiser, optimised, publish
 from assay.models.parallelism.strategy import SingleProcess, scatter_optimizer
 from assay_policy_training.core.aggregation import count
@@ -43,9 +43,6 @@ class ValueCritic:
     def __init__(self, plan: "ValueModel", policy: Policy) -> None:
         self.plan, self.policy = plan, policy
         self.head = plan.value_head
-        check_optimiser(plan.optimizer, policy.parallel.name, "critic.optimizer")
-        if plan.lora.rank:
-            check_base_weights(plan.lora.base_weights, True, policy.parallel.name, "critic.lora.base_weights")
         base, width = body(plan.base, plan.lora, policy)
         with torch.random.fork_rng(devices=[]):  # opening a critic leaves the run's own random state alone
             torch.manual_seed(0)

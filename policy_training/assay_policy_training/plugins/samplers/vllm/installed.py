@@ -26,6 +26,7 @@ for name in {PACKAGES!r}:
     except PackageNotFoundError:
         pass
 """
+_LACKS_CODE = "from importlib.util import find_spec; print(find_spec('vllm') is None)"
 
 
 def vllm_python(path: str = "") -> str:
@@ -36,15 +37,7 @@ def vllm_python(path: str = "") -> str:
 def vllm_version(python: str = "") -> str | None:
     """Of the vLLM in that Python's environment (default: in this one); None where there is none."""
     if python:
-        if shutil.which(python) is None:
-            return None
-        try:
-            answer = subprocess.run(
-                [python, "-c", _VERSION_CODE], capture_output=True, text=True, check=True, timeout=60
-            )
-        except (OSError, subprocess.SubprocessError):
-            return None
-        return answer.stdout.strip() or None
+        return _answer(python, _VERSION_CODE) or None
     for name in PACKAGES:
         try:
             return version(name)
@@ -53,12 +46,25 @@ def vllm_version(python: str = "") -> str | None:
     return None
 
 
+def _answer(python: str, code: str) -> str | None:
+    """What that Python prints; None where it gives no answer within a minute."""
+    if shutil.which(python) is None:
+        return None
+    try:
+        return subprocess.run(
+            [python, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
 def require_installed(python: str = "") -> None:
-    """Raises BackendError where vLLM is not in that Python's environment (default: this one), or is not supported."""
+    """Raises BackendError where vLLM is not in that Python's environment (default: this one), or is not supported. One
+    that does not answer, or whose vLLM is a distribution of another name, is not refused."""
     installed, where = vllm_version(python), python or "this environment"
     if installed is not None:
         require_supported(installed, where)
-    elif python or find_spec("vllm") is None:
+    elif _answer(python, _LACKS_CODE) == "True" if python else find_spec("vllm") is None:
         its = "" if python else " (it needs its own, or a server)"
         raise BackendError(f"vLLM is not in {where}{its}: docs/policy-training/samplers.md")
 
