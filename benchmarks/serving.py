@@ -122,8 +122,9 @@ def beside_peers(
     report: Report, scorer: Any, urls: dict[str, ServerUrl], work: Work, options: argparse.Namespace, parts_left: int
 ) -> None:
     """Contenders in turns on one kind of request. CPU seconds are the server's, all of its processes."""
-    rounds = options.rounds or 3
-    number = work.clients * (2 if options.quick and work.size == 1 else 1) if work.clients > 1 else 80
+    rounds = options.rounds or (5 if options.quick else 3)
+    number = work.clients * (6 if options.quick and work.size == 1 else 1) if work.clients > 1 else 80
+    number *= 3 if options.quick and work.clients == 1 else 1  # the tiny model takes 2 ms
     turns = [requests_of(work.size, number, start=number * turn) for turn in range(rounds + 1)]
     turns[0] = turns[0][: max(4, work.clients // 8)]
     rewards: dict[str, list[list[float]]] = {}
