@@ -79,11 +79,11 @@ class Planned(Decoding):
 def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--turn-tokens", type=int, default=None, help="mean of a turn; default: 32; quick: 16")
+    parser.add_argument("--turn-tokens", type=int, default=None, help="mean of a turn; default: 32; quick: 8")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    mean = options.turn_tokens or (16 if options.quick else 32)
+    mean = options.turn_tokens or (8 if options.quick else 32)
     rows = AT_ONCE if options.quick else 3 * AT_ONCE
     random = torch.Generator().manual_seed(0)
     Planned.plan = torch.randint(mean // 2, mean + mean // 2 + 1, (rows, TURNS), generator=random)

@@ -89,10 +89,10 @@ def main() -> None:
         return
     parser = arguments(__doc__ or "")
     parser.add_argument("--base", default=None, help="policy (default: smollm2; quick: tiny)")
-    parser.add_argument("--rounds", type=int, default=None, help="steps each (default: 5; quick: 3)")
+    parser.add_argument("--rounds", type=int, default=None, help="steps each (default: 5)")
     parser.add_argument("--prompts-per-step", type=int, default=8)
     parser.add_argument("--group-size", type=int, default=8)
-    parser.add_argument("--max-new-tokens", type=int, default=None, help="default: 64; quick: 16")
+    parser.add_argument("--max-new-tokens", type=int, default=None, help="default: 64; quick: 32")
     parser.add_argument("--micro-batch-rows", type=int, default=16, help="rows in a backward pass, of both")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--autocast", action="store_true", help="bfloat16 products around float32 weights, in both")
@@ -106,7 +106,7 @@ def run(options: argparse.Namespace, folder: Path, running: ExitStack) -> None:
     from assay.models.loading import resolve_model
     from assay_policy_training.plugins.prompts.constrained import generate_prompts
 
-    rounds = options.rounds or (3 if options.quick else 5)
+    rounds = options.rounds or 5
     base = resolve_model(options.base or ("tiny" if options.quick else "smollm2"))
     prompts = [p.prompt[-1].content for p in generate_prompts(8 * options.prompts_per_step, SEED)]
     settings = {
@@ -114,7 +114,7 @@ def run(options: argparse.Namespace, folder: Path, running: ExitStack) -> None:
         "prompts": prompts,
         "prompts_per_step": options.prompts_per_step,
         "group_size": options.group_size,
-        "max_new_tokens": options.max_new_tokens or (16 if options.quick else 64),
+        "max_new_tokens": options.max_new_tokens or (32 if options.quick else 64),
         "micro_batch_rows": options.micro_batch_rows,
         "threads": options.threads,
         "autocast": options.autocast,
