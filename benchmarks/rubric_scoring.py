@@ -11,6 +11,8 @@ Leaves out: how good the grades are (`rubric_items.py`); judges that write answe
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from measure import Report, arguments, compare, spent
@@ -37,6 +39,21 @@ SENTENCES = (
 )
 
 
+def first_layers(model: str, layers: int, folder: Path) -> Path:
+    """The language model with these layers alone, saved."""
+    import torch
+
+    from assay.models.loading import load_causal_lm, load_tokenizer
+
+    tokenizer = load_tokenizer(model)
+    network: Any = load_causal_lm(model, tokenizer, dtype=torch.float32, device=torch.device("cpu"))
+    network.model.layers = network.model.layers[:layers]
+    network.config.num_hidden_layers = layers
+    network.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--model", default="smollm2", help="principle model, or any language model")
@@ -54,12 +71,10 @@ def main() -> None:
     from assay_serving.rubrics.rubric import with_rubric
     from assay_serving.scorer import ScoreItem
 
-    config = Loader().resolve(ModelConfig(options.model, kind="principle", device="cpu"))
-    packed = PrincipleScorer.load(config)
     layers = options.layers or (3 if options.quick else None)
-    if layers is not None:  # of both sides alike
-        packed.model.model.layers = packed.model.model.layers[:layers]
-        packed.model.config.num_hidden_layers = layers
+    with tempfile.TemporaryDirectory() as scratch:
+        model = options.model if layers is None else str(first_layers(options.model, layers, Path(scratch)))
+        packed = PrincipleScorer.load(Loader().resolve(ModelConfig(model, kind="principle", device="cpu")))
     _, plain = next(iter(packed.other_ways()))  # right-padded rows
     spec = RubricSpec.from_dict({"kind": "rubric", "scorers": [{"name": "ask", "model": options.model}]})
     shared = RubricScorer(spec, {"ask": packed}, name="shared")
