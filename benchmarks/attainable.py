@@ -188,22 +188,23 @@ def policy_step(base: str, prompts: int, tokens: int, number_format: str, folder
     drawn: list[int] = []
     rolled: list[Any] = []
 
-    def generate() -> None:
+    def generate() -> list[Any]:
         drawn.append(len(drawn))
         rolled[:] = [loop.sampler.rollout(items, 8, seed=drawn[-1], version=0)]
+        return rolled
 
     def again() -> None:
         loop.sampler.rollout(items, 8, seed=drawn[-1], version=0)
 
     def update() -> None:
-        (batch,) = rolled
+        (batch,) = rolled or generate()
         texts = policy.tokenizer.batch_decode(batch.tokens)
         reward = torch.tensor([share_of_lower_case(text) for text in texts], dtype=torch.float64)
         batch = batch.with_(reward=reward, acc=reward, r_parts={"reward": reward})
         loop.learn(batch, 1, recipe.sampling, Stopwatch())
 
     def forward() -> None:
-        (batch,) = rolled
+        (batch,) = rolled or generate()
         with torch.no_grad():
             for micro_batch in loop.gradients.micro_batches(batch, torch.arange(len(batch))):
                 policy.scores(batch.select(micro_batch.rows), temperature=1.0)
