@@ -174,11 +174,12 @@ def main() -> None:
     )
     for which in ("",) if options.quick else ("", ", rewards"):
         lag, lag_four, four, one, many = (name + which for name in list(ARMS)[: len(ARMS) // 2])
-        title = f"actors_4_to_lag_1{which}"
+        title = f"4 actors / a lag of 1 with one engine{which}"
         report.ratios[title], report.limits[title] = compared.ratio(four, lag), 1.8
-        report.ratios[f"actors_4_to_lag_1_with_the_same_actors{which}"] = compared.ratio(four, lag_four)
+        report.by_wall = [*report.by_wall, title]
+        report.ratios[f"4 actors / a lag of 1 with the same actors{which}"] = compared.ratio(four, lag_four)
         if many in used:
-            report.ratios[f"actors_32_to_linear{which}"] = ratio(used[many], used[one])
+            report.ratios[f"32 actors / 32 times one{which}"] = ratio(used[many], used[one])
     for name in arms:
         rate = compared.per_second(name)
         report.figures[name] = {"steps_a_second": str(rate), "engines_in_use": used[name]}

@@ -123,10 +123,10 @@ def main() -> None:
     compared = compare(arms, options, rounds=options.rounds)
     report = Report("environment_turns", measures=MEASURES)
     for name, (ours, peer) in {
-        "episodes_to_single": ("episodes", "single"),
-        "episodes_to_reading": ("episodes", "reading"),
-        "rounds_to_single": ("rounds", "single"),
-        "kept_to_reread": ("episodes", "reread"),
+        "episodes / plain generation": ("episodes", "single"),
+        "episodes / generation that reads as much": ("episodes", "reading"),
+        "turns in step / plain generation": ("rounds", "single"),
+        "episodes / turns read again": ("episodes", "reread"),
     }.items():
         if ours in arms and peer in arms:
             report.ratios[name] = compared.ratio(ours, peer)

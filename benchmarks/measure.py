@@ -351,7 +351,8 @@ def arguments(description: str) -> argparse.ArgumentParser:
 class Report:
     """What a benchmark found. `ratios`: ours to a named peer, the headline first, each by wall and by CPU seconds if it
     is a `Ratio`; `figures`: everything else; `measures`: the paths of the code measured; `peers`: their packages;
-    `limits`: what a ratio must be at least, by its name, where something requires it.
+    `limits`: what a ratio must be at least, by its name, where something requires it: by CPU seconds where there are
+    any, but for those `by_wall`, whose point is waiting less.
     """
 
     name: str
@@ -361,6 +362,7 @@ class Report:
     measures: Sequence[str] = ()
     peers: Sequence[str] = ()
     limits: dict[str, float] = field(default_factory=dict)
+    by_wall: Sequence[str] = ()
 
     def lines(self) -> dict[str, Spread | Refusal | float]:
         """Each ratio by wall seconds under its name, and by CPU seconds under its name with ", CPU"."""
@@ -384,6 +386,7 @@ class Report:
             "spread": {name: {**asdict(value), "undecided": value.undecided} for name, value in spread.items()},
             "refused": {name: value.why for name, value in lines.items() if isinstance(value, Refusal)},
             "limits": self.limits,
+            "by_wall": list(self.by_wall),
             "packages": versions(*dict.fromkeys((*CORE_PACKAGES, *self.peers))),
             "code": asdict(state(self.measures)),
             "date": datetime.now(UTC).date().isoformat(),

@@ -54,7 +54,7 @@ def _rows(baseline: Baseline, mark: str) -> list[tuple[str, ...]]:
             title.replace("|", "/"),
             _cell(title, spread, refused),
             _cell(f"{title}, CPU", spread, refused),
-            _limit(result.get("limits", {}).get(title), spread.get(f"{title}, CPU") or spread.get(title)),
+            _limit(result, title, spread),
             where,
             commit + mark,
         )
@@ -70,13 +70,17 @@ def _cell(name: str, spread: dict[str, Any], refused: dict[str, str]) -> str:
     return f"none: {refused[name]}" if name in refused else ""
 
 
-def _limit(least: float | None, spread: dict[str, Any] | None) -> str:
+def _limit(result: dict[str, Any], title: str, spread: dict[str, Any]) -> str:
+    least = result.get("limits", {}).get(title)
     if least is None:
         return ""
-    if spread is None:
-        return f"at least {least:g}"
-    word = "met" if spread["low"] >= least else "**missed**" if spread["high"] < least else "*undecided*"
-    return f"at least {least:g}: {word}"
+    by_wall = title in result.get("by_wall", ())
+    deciding = (not by_wall and spread.get(f"{title}, CPU")) or spread.get(title)
+    text = f"at least {least:g}{' by wall' if by_wall else ''}"
+    if not deciding:
+        return text
+    word = "met" if deciding["low"] >= least else "**missed**" if deciding["high"] < least else "*undecided*"
+    return f"{text}: {word}"
 
 
 def without_marks(page: str) -> str:

@@ -75,6 +75,15 @@ def test_a_row_has_the_ratio_by_wall_and_cpu_its_limit_and_what_is_wrong_with_it
     assert "older than the code" not in without_marks(first)
 
 
+def test_a_limit_is_of_cpu_seconds_unless_the_script_says_by_wall() -> None:
+    stored = baseline("x", True, "2026-01-02", {"a / b": 4.0, "a / b, CPU": 0.7})
+    stored.result["refused"] = {}
+    assert "at least 3.8: **missed**" in table([stored], lambda _: False)
+    stored.result["by_wall"] = ["a / b"]
+    stored.result["limits"]["a / b"] = 3.0
+    assert "at least 3 by wall: met" in table([stored], lambda _: False)
+
+
 def test_the_newest_baseline_of_a_script_counts_and_of_one_day_the_full_one() -> None:
     old, full = baseline("x", False, ""), baseline("x", False, "2026-01-02")
     quick, later = baseline("x", True, "2026-01-02"), baseline("x", True, "2026-01-03")
