@@ -26,6 +26,7 @@ import torch
 # isort: on
 from torch.utils.flop_counter import FlopCounterMode
 
+from assay.models.devices import has_fast_bfloat16
 from hh_pairs import hh_pairs
 from measure import LEAST_ROUNDS, QUICK_S, STARTED, Refusal, Report, Spread, arguments
 from scoring import LENGTH, items_of, save_model
@@ -43,7 +44,8 @@ CALIBRATION_S = 0.3  #: of products, before and after a cell
 ROWS = 1024  #: of the product that is attainable: about what a pass has
 PRODUCTS = 8  #: tokens of the products of generation alone
 PRODUCTS_ALONE = "policy generation's products alone,"  #: a cell's name
-FORMATS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+#: Number formats whose products the processor has.
+FORMATS = {"float32": torch.float32} | ({"bfloat16": torch.bfloat16} if has_fast_bfloat16(torch.device("cpu")) else {})
 
 
 class Attainable:
@@ -248,11 +250,10 @@ def main() -> None:
 def run(options: argparse.Namespace, folder: Path) -> None:
     from transformers import AutoConfig
 
-    from assay.models.devices import has_fast_bfloat16
     from assay.models.loading import resolve_model
 
     base, small = str(resolve_model(options.base)), options.quick
-    low = "bfloat16" if has_fast_bfloat16(torch.device("cpu")) else "float32"
+    low = "bfloat16" if "bfloat16" in FORMATS else "float32"
     save_model(base, folder / "model")
     cells = [*scoring(folder / "model", 4 if small else 8), training(base, 4 if small else 8, low)]
     cells += policy_step(base, 8, 16 if small else 32, low, folder)

@@ -19,6 +19,9 @@ from torch import Tensor
 from assay.errors import BadInputError
 from assay_policy_training.core.settings import RecipeSettings
 
+BLOCK = 128  #: tokens of the vocabulary whose probabilities `draw` sums first
+ROWS = 8  #: that it takes at once on a CPU
+
 
 class Sampling(RecipeSettings, section="sampling"):
     """One step's rollouts. `prune_log_ratio`: see `prune`; None = the whole vocabulary."""
@@ -98,14 +101,29 @@ def group_uniforms(seeds: Sequence[int], group_size: int, limit: int) -> Tensor:
 def draw(logits: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     """Sample one token per row of logits [N,V] (float32, -inf = never), and its log-prob, both [N].
 
-    By the inverse of the distribution function at `uniform` [N]. Sums are kept in double precision on a CPU; a token
-    below about 1e-7 may be drawn a little too often or too rarely.
+    By the inverse of the distribution function at `uniform` [N]: of blocks of the vocabulary, then inside one. The sums
+    of blocks are of float32, what is over them of double precision; a token below about 1e-7 may be drawn a little too
+    often or too rarely. On a CPU a few rows at a time, whose exponentials stay in its caches.
     """
+    at_once = ROWS if logits.device.type == "cpu" else max(1, len(logits))
+    weights = logits.new_zeros(min(at_once, len(logits)), -(-logits.shape[1] // BLOCK) * BLOCK)
+    parts = zip(logits.split(at_once), uniform.split(at_once), strict=True)
+    drawn = [_drawn(*part, weights[: len(part[0])]) for part in parts]
+    choice, logp = (torch.cat(part) for part in zip(*drawn, strict=True))
+    return choice, logp
+
+
+def _drawn(logits: Tensor, uniform: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """`weights` [N, at least V], 0 beyond V, is overwritten."""
     largest = logits.amax(-1, keepdim=True)
-    reached = (logits - largest).exp_().cumsum(-1)
-    total = reached[:, -1:]
-    point = uniform[:, None] * total
-    point = torch.minimum(point, torch.nextafter(total, torch.zeros_like(total)))  # the product may round up to it
-    choice = torch.searchsorted(reached, point, right=True)  # the first whose sum is above: never one of probability 0
-    logp = logits.gather(1, choice) - largest - total.log()
-    return choice.squeeze(1), logp.squeeze(1)
+    torch.sub(logits, largest, out=weights[:, : logits.shape[1]]).exp_()
+    blocks = weights.view(len(logits), -1, BLOCK)
+    reached = blocks.sum(-1).double().cumsum(-1)
+    point = uniform[:, None] * reached[:, -1:]  # below it: a float32 below 1 is far enough from it
+    block = torch.searchsorted(reached, point, right=True)  # the first whose sum is above: never one of probability 0
+    before = torch.where(block > 0, reached.gather(1, (block - 1).clamp(min=0)), 0.0)
+    inside = blocks.gather(1, block[:, :, None].expand(-1, -1, BLOCK)).squeeze(1).double().cumsum(-1)
+    below = torch.nextafter(inside[:, -1:], torch.zeros_like(before))  # its sum in float32 may have been larger
+    choice = block * BLOCK + torch.searchsorted(inside, torch.minimum(point - before, below), right=True)
+    logp = logits.gather(1, choice) - largest - reached[:, -1:].log()
+    return choice.squeeze(1), logp.squeeze(1).to(logits.dtype)

@@ -166,7 +166,7 @@ def packed_attention(
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
     """query [1, H, N, D], key and value [1, H_kv, N, D] of a packed row -> [1, N, H, D]; else `sdpa`. A layout may be a
-    function that does this itself, from query, keys and values as the cache gives them, and `scaling`."""
+    function that does this itself, from query, keys and values as the cache gives them, `scaling`, a layer's index."""
     if packed_layout is None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -174,7 +174,7 @@ def packed_attention(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **options
         )
     if not isinstance(packed_layout, Layout):
-        return packed_layout(query, key, value, scaling), None
+        return packed_layout(query, key, value, scaling, module.layer_idx), None
     import torch
 
     on_gpu, device = kernels_of(query) == "cuda", query.device.type

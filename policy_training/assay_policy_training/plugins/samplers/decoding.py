@@ -31,12 +31,15 @@ from assay_policy_training.plugins.samplers.assembly import pad_left
 from assay_policy_training.plugins.samplers.decoding_weights import DecodingWeights
 from assay_policy_training.plugins.samplers.key_value_cache import (
     ROOM,
-    BufferedLayer,
     buffered_cache,
     compacted,
+    join_columns,
+    keep_rows,
     keys_and_values,
+    plain,
 )
 from assay_policy_training.plugins.samplers.mixed_attention import MixedAttention, RowsAttention
+from assay_policy_training.plugins.samplers.shared_prompts import SharedPrompts
 
 UNREAD = 16  #: tokens of a row, at most, that are drawn on a GPU before it is asked whether the row has ended
 
@@ -88,6 +91,9 @@ class Decoding:
         self._packs = not mixture and can_pack(policy.model)
         if self._packs:
             use_packed(unwrapped(policy.model))
+        #: Keys and values of prompts apart from their rows'; torch's kernel on a CPU says what joins the two.
+        self._prompts = SharedPrompts()
+        self._shares = self._packs and group_size > 1 and not in_turns and policy.device.type == "cpu"
         self._products = PackedProducts(policy.model, torch.bfloat16 if policy.autocast else None)
         device = policy.device
         self.uniforms = to_device(uniforms, device)
@@ -176,7 +182,7 @@ class Decoding:
 
     def _room(self) -> int:
         """How many prompts may join now."""
-        if len(self._rows) and not _plain(self._cache):
+        if len(self._rows) and not plain(self._cache):
             return 0
         return max(0, self.at_once - -(-len(self._rows) // self.group_size))
 
@@ -191,8 +197,16 @@ class Decoding:
         logits = self._forward(ids, seen, positions, cache, images)
         size = self.group_size
         rows = (numbers[:, None] * size + torch.arange(size, device=ids.device)).flatten()
+        if self._shares and plain(cache):
+            if not len(self._rows):
+                self._prompts = SharedPrompts()
+            self._prompts.append(prompts, seen, cache)
+            offset, seen, cache = offset + seen.sum(1), seen[:, :0], self._new_cache()
+            for layer in cache.layers:
+                layer.room = min(ROOM, self.limit)
+        else:
+            cache.batch_repeat_interleave(size)
         self._offsets[rows] = offset.repeat_interleave(size)
-        cache.batch_repeat_interleave(size)
         self._join(rows, logits.repeat_interleave(size, 0), seen.repeat_interleave(size, 0), cache)
 
     def _read_on(self, rows: Sequence[int]) -> None:
@@ -247,29 +261,32 @@ class Decoding:
         """Sample a token of each of `rows` from `logits`; those that continue join the batch."""
         chosen, going = self._sample(rows, logits, torch.ones_like(rows, dtype=torch.bool))
         order, remaining = self._settled(rows, going, seen, cache)
-        if not order:
-            return
-        stay = _keep_rows(cache, order, rows)
-        if not len(self._rows):
-            self._due = min(self.unread, remaining)
-        self._append(rows[stay], chosen[stay], seen[stay], cache)
+        if order:
+            stay = keep_rows(cache, order, rows)
+            if not len(self._rows):
+                self._due = min(self.unread, remaining)
+            self._append(rows[stay], chosen[stay], seen[stay], cache)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Let the shared prompts know which rows there are."""
+        if self._prompts.numbers and len(self._rows):
+            self._prompts.arrange((self._rows // self.group_size).tolist())
 
     def _append(self, rows: Tensor, last: Tensor, seen: Tensor, cache: Any) -> None:
         """Add rows to the running batch, with their newest tokens and what they have in columns and cache."""
         going = torch.ones_like(rows, dtype=torch.bool)
         if not len(self._rows):
             self._rows, self._last, self._seen, self._cache, self._going = rows, last, seen, cache, going
-            if self.unread > 1 and _plain(cache):
+            if self.unread > 1 and plain(cache):
                 most = min(self.at_once, len(self.ids)) * self.group_size, self.ids.shape[1] + self.limit + ROOM
                 for layer in cache.layers:
                     layer.reserved = most
             return
-        unused = int((~self._seen).all(0).sum())
-        for layer, joining in zip(self._cache.layers, cache.layers, strict=True):
-            layer.join(joining, drop=unused)
-        held = self._seen[:, unused:]
-        width = max(held.shape[1], seen.shape[1])
-        self._seen = torch.cat([torch.nn.functional.pad(m, (width - m.shape[1], 0)) for m in (held, seen)])
+        if self._prompts.numbers:
+            for layer, running in zip(cache.layers, self._cache.layers, strict=True):
+                layer.begin(len(rows), running)
+        self._seen = join_columns(self._cache, self._seen, cache, seen)
         self._rows, self._last = torch.cat([self._rows, rows]), torch.cat([self._last, last])
         self._going = torch.cat([self._going, going])
 
@@ -295,9 +312,10 @@ class Decoding:
             order, remaining = self._settled(self._rows, self._going, seen, self._cache)
             self._due = min(self.unread, remaining)
             if len(order) < len(self._rows):
-                stay = _keep_rows(self._cache, order, self._rows)
+                stay = keep_rows(self._cache, order, self._rows)
                 self._rows, self._last, self._seen = self._rows[stay], self._last[stay], self._seen[stay]
                 self._going = self._going[stay]
+                self._arrange()
 
     @torch.no_grad()
     def _mixed_logits(self, generating: int, unread: Sequence[list[int]], seen: Tensor, positions: Tensor) -> Tensor:
@@ -363,7 +381,7 @@ class Decoding:
                 continue
             self._ended.append(row)
             self._read.pop(row, None)
-            if self.in_turns and _plain(cache):
+            if self.in_turns and plain(cache):
                 columns = seen[index].nonzero().squeeze(1)
                 self._cached[row] = [
                     (layer.keys[index].index_select(1, columns), layer.values[index].index_select(1, columns))
@@ -439,9 +457,10 @@ class Decoding:
     ) -> Tensor:
         options: dict[str, Any] = {} if images is None else dict(images(unwrapped(model), ids))
         options["attention_mask"] = seen.long()
-        if self._packs and ids.shape[1] == 1 and _plain(cache):
+        if self._packs and ids.shape[1] == 1 and plain(cache):
             options["attention_mask"] = seen.new_ones(1, 1, 1, 1)  # of four dimensions: taken as it is
-            options["packed_layout"] = RowsAttention(seen)
+            shares = self._prompts.numbers and cache is self._cache
+            options["packed_layout"] = self._prompts.attention(seen) if shares else RowsAttention(seen)
         with self.policy.precision(), self._products:
             answer = self._cast(model)(
                 input_ids=ids,
@@ -458,23 +477,6 @@ class Decoding:
         if not self.policy.autocast or (self._products and model is self.policy.model):
             return model
         return self._weights.setdefault(id(model), DecodingWeights(model))
-
-
-def _keep_rows(cache: Any, order: Sequence[int], like: Tensor) -> Tensor:
-    """Keep the rows `order` of a cache, each at its place there; returns that order, on the device of `like`."""
-    moved = [index for index, row in enumerate(order) if index != row]
-    stay, to = (to_device(torch.tensor(part, dtype=torch.long), like.device) for part in (order, moved))
-    for layer in cache.layers if len(order) < len(like) else ():
-        if isinstance(layer, BufferedLayer):
-            layer.move_rows(to, stay.index_select(0, to), len(order))
-        else:
-            layer.batch_select_indices(stay)
-    return stay
-
-
-def _plain(cache: Any) -> bool:
-    """Whether its rows may leave, join and be cached."""
-    return all(isinstance(layer, BufferedLayer) for layer in cache.layers)
 
 
 def _placed(states: Tensor, width: int, more: int) -> Tensor:

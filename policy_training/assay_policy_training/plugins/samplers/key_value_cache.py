@@ -7,11 +7,14 @@ other kinds (sliding windows, recurrences), which stay transformers' own.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import DynamicCache, PretrainedConfig
 from transformers.cache_utils import DynamicLayer
+
+from assay.models.devices import to_device
 
 ROOM = 64  #: columns allocated ahead
 
@@ -25,6 +28,7 @@ class BufferedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         self._buffers: tuple[Tensor, Tensor] | None = None
         self._start = 0
         self.reserved = (0, 0)  #: rows and columns that the next buffers have at least
+        self.room = ROOM
         #: Row and column of each token that is appended next, where rows get different numbers of them.
         self.places: tuple[Tensor, Tensor] | None = None
 
@@ -39,14 +43,14 @@ class BufferedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
             self.lazy_initialization(key_states, value_states)
         rows, held, new = key_states.shape[0], self.get_seq_length(), key_states.shape[-2]
         if self._buffers is None or self._buffers[0].shape[-2] < self._start + held + new:
-            self._make_room((key_states, value_states), rows, held + new + ROOM, at=0)
+            self._make_room((key_states, value_states), rows, held + new - 1 + self.room, at=0)
         self._write((key_states, value_states), slice(rows), self._start + held)
         return self._view(rows, held + new)
 
     def _fill(self, key_states: Tensor, value_states: Tensor, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
         held, number = self.get_seq_length(), keys_and_values(self)[0].shape[0]
         if self._buffers is None or self._buffers[0].shape[-2] < self._start + held + 1:
-            self._make_room((key_states, value_states), number, held + 1 + ROOM, at=0)
+            self._make_room((key_states, value_states), number, held + self.room, at=0)
         assert self._buffers is not None
         for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
             buffer[rows, :, self._start + columns] = states[0].transpose(0, 1)
@@ -77,6 +81,12 @@ class BufferedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
                 buffer[to, :, columns] = buffer[rows, :, columns]
         self._view(number, held)
 
+    def begin(self, rows: int, like: "BufferedLayer") -> None:
+        """Hold so many rows of no columns, of the shape of another layer's."""
+        keys, values = keys_and_values(like)
+        self.lazy_initialization(keys, values)
+        self.keys, self.values = (part[:1, :, :0].expand(rows, -1, -1, -1) for part in (keys, values))
+
     def join(self, other: DynamicLayer, *, drop: int) -> None:
         """Append the rows of another layer, both ending in the same column; the first `drop` columns are dropped."""
         joining = keys_and_values(other)
@@ -86,7 +96,7 @@ class BufferedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         rows, held, length = keys.shape[0], keys.shape[-2] - drop, joining[0].shape[-2]
         width, whole = max(held, length), rows + joining[0].shape[0]
         if self._buffers is None or self._buffers[0].shape[0] < whole or self._start + held < width:
-            self._make_room(joining, whole, width + ROOM, at=width - held)
+            self._make_room(joining, whole, width + self.room, at=width - held)
         end = self._start + held
         self._write(joining, slice(rows, whole), end - length)
         self._start = end - width
@@ -153,3 +163,31 @@ def compacted(going: Sequence[bool]) -> list[int]:
     number = sum(going)
     fillers = iter(row for row, goes in enumerate(going) if goes and row >= number)
     return [row if going[row] else next(fillers) for row in range(number)]
+
+
+def plain(cache: Any) -> bool:
+    """Whether its rows may leave, join and be cached."""
+    return all(isinstance(layer, BufferedLayer) for layer in cache.layers)
+
+
+def keep_rows(cache: Any, order: Sequence[int], like: Tensor) -> Tensor:
+    """Keep the rows `order` of a cache, each at its place there; returns that order, on the device of `like`, which has
+    all rows."""
+    moved = [index for index, row in enumerate(order) if index != row]
+    stay, to = (to_device(torch.tensor(part, dtype=torch.long), like.device) for part in (order, moved))
+    for layer in cache.layers if len(order) < len(like) else ():
+        if isinstance(layer, BufferedLayer):
+            layer.move_rows(to, stay.index_select(0, to), len(order))
+        else:
+            layer.batch_select_indices(stay)
+    return stay
+
+
+def join_columns(cache: Any, seen: Tensor, other: Any, other_seen: Tensor) -> Tensor:
+    """Append the rows of another plain cache; `seen` [R,W]: the columns that a row has. Returns those of all rows."""
+    unused = int((~seen).all(0).sum())
+    for layer, joining in zip(cache.layers, other.layers, strict=True):
+        layer.join(joining, drop=unused)
+    held = seen[:, unused:]
+    width = max(held.shape[1], other_seen.shape[1])
+    return torch.cat([torch.nn.functional.pad(part, (width - part.shape[1], 0)) for part in (held, other_seen)])

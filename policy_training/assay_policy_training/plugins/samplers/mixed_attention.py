@@ -19,7 +19,7 @@ class RowsAttention:
     def __init__(self, seen: Tensor) -> None:
         self.mask = seen[:, None, None]
 
-    def __call__(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
+    def __call__(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, layer: int) -> Tensor:
         """query [R,H,1,D], key and value [R,H_kv,W,D] -> [R,1,H,D]."""
         self.mask = _shared_mask(self.mask, query, key)  # the same in all layers
         return _attend(query, key, value, self.mask, scaling).transpose(1, 2)
@@ -43,7 +43,7 @@ class MixedAttention:
         self.generating_mask = seen[:generating, None, None]
         self.reading_mask = seen[generating:, None, None] & (columns <= columns[-longest:, None])
 
-    def __call__(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
+    def __call__(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, layer: int) -> Tensor:
         """query [1,H,N,D] of N tokens, key and value [R,H_kv,W,D] -> [1,N,H,D]."""
         tokens, n = query[0].transpose(0, 1), self.generating
         drawn = _attend(tokens[:n, :, None], key[:n], value[:n], self.generating_mask, scaling)[:, :, 0]
