@@ -107,7 +107,7 @@ def draw(logits: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     """
     at_once = ROWS if logits.device.type == "cpu" else max(1, len(logits))
     weights = logits.new_zeros(min(at_once, len(logits)), -(-logits.shape[1] // BLOCK) * BLOCK)
-    parts = zip(logits.split(at_once), uniform.split(at_once), strict=True)
+    parts = zip(torch.split(logits, at_once), torch.split(uniform, at_once), strict=True)
     drawn = [_drawn(*part, weights[: len(part[0])]) for part in parts]
     choice, logp = (torch.cat(part) for part in zip(*drawn, strict=True))
     return choice, logp
