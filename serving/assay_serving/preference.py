@@ -29,7 +29,6 @@ class PairRule:
 
     @classmethod
     def of(cls, info: ModelInfo) -> "PairRule":
-        """The rule from a model's description."""
         return cls(Calibration.from_curve(info.curve) if info.curve is not None else None, info.bradley_terry)
 
     def probability(self, margin: float) -> tuple[float | None, Basis | None]:

@@ -448,7 +448,6 @@ class AnnotationService(Closable):
         return progress_of(self._ledger, queue)
 
     def guideline(self, queue: str) -> str:
-        """The queue's guideline."""
         return find_queue(self._ledger, queue).guideline
 
     def fold(self) -> bool:

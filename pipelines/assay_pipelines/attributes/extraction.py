@@ -27,8 +27,6 @@ _NUMBERED = re.compile(r"\b(candidate|response|answer)s? [12]\b", re.IGNORECASE)
 
 
 class AttributesAnswer(StrictAnswer):
-    """The schema of the answer."""
-
     task_category: str = Field(pattern=_TEXT, max_length=60)
     objectivity: Literal["objective", "subjective"]
     controversiality: Literal["low", "medium", "high"]

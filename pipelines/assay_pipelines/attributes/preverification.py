@@ -26,15 +26,11 @@ TASK = "correctness"
 
 
 class CorrectnessAnswer(StrictAnswer):
-    """The schema of the answer."""
-
     reasoning: str
     verdict: Verdict
 
 
 class CorrectnessChecker(PromptedModel):
-    """Checks responses by a model."""
-
     def __init__(self, endpoint: EndpointConfig, prompts: Path | None = None) -> None:
         super().__init__(TASK, endpoint, prompts)
 

@@ -59,7 +59,6 @@ def describe_by_rules(workspace: Workspace, comparison_ids: Sequence[str], run_i
 
 
 def by_rules(category: str | None) -> PairAttributes:
-    """The attributes of a category."""
     task_category = (category or "").strip() or "general"
     for pattern, objectivity, controversiality, guideline in RULES:
         if re.search(pattern, task_category, re.IGNORECASE):

@@ -20,7 +20,6 @@ SHOWN = 5
 
 
 def add_to(group: typer.Typer) -> None:
-    """Add the commands to the group `data`."""
     benchmarks = typer.Typer(no_args_is_help=True, help="Benchmarks that training data must not contain.")
     add_commands(benchmarks, add, list_, status)
     group.add_typer(benchmarks, name="benchmarks")

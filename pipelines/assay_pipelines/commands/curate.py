@@ -57,7 +57,6 @@ def _recorded(
 
 
 def register(app: typer.Typer) -> None:
-    """Add the group `curate`."""
     group = typer.Typer(
         no_args_is_help=True, help="Decide which labels to trust: people, judges, verifiers, reward models."
     )

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the group `data`."""
     group = typer.Typer(no_args_is_help=True, help="Import, clean, inspect and export preference data.")
     importing.add_to(group)
     add_commands(group, export)

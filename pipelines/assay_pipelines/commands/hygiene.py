@@ -26,7 +26,6 @@ _CUT = 400
 
 
 def add_to(group: typer.Typer) -> None:
-    """Add the commands to the group `data`."""
     add_commands(group, clean, dedup, contradictions, stats, near_dup)
 
 

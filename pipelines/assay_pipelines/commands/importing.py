@@ -47,7 +47,6 @@ EncodingOption = Annotated[str | None, typer.Option(help="Encoding of a CSV file
 
 
 def add_to(group: typer.Typer) -> None:
-    """Add the commands to the group `data`."""
     add_commands(group, import_, preview)
 
 
@@ -229,7 +228,6 @@ def _statements(report: "ImportReport") -> str:
 
 
 def _line(entry: "Readable") -> str:
-    """One row in one line."""
     from assay_pipelines.importers.rows import FeedbackRow, PairRow, RatedCompletion, RatedRow
 
     asked = prompt_columns(entry.turns)[0][-1]  # the text view

@@ -56,7 +56,6 @@ _SETTING = {
 
 
 def register(app: typer.Typer) -> None:
-    """Add the group `judge`."""
     group = typer.Typer(no_args_is_help=True, help="Ask judges, describe pairs, check responses; how good judges are.")
     add_commands(group, run, attributes, verify, sample, report, prompts)
     app.add_typer(group, name="judge")

@@ -32,7 +32,6 @@ ProjectArgument = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the group `label-studio`."""
     group = typer.Typer(
         no_args_is_help=True,
         help="Let people vote in Label Studio: make a project, push comparisons, pull votes. "

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the group `principles`."""
     group = typer.Typer(
         no_args_is_help=True, help="Turn annotators' feedback into yes/no principles on which they agree (RLBFF)."
     )

@@ -35,7 +35,6 @@ QueueArgument = Annotated[str, typer.Argument(help="Name of the queue.")]
 
 
 def register(app: typer.Typer) -> None:
-    """Add the group `queue`."""
     group = typer.Typer(no_args_is_help=True, help="What people are asked, and what their votes come to.")
     add_commands(group, list_, create, status, close, reopen, move, adjudicate, resolve, report, agreement, recover)
     add_commands(group, from_rollouts, effect)

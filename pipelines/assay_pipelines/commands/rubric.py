@@ -27,7 +27,6 @@ Out = Annotated[Path, typer.Option("--out", "-o", help="Where to write the rows 
 
 
 def register(app: typer.Typer) -> None:
-    """Add the group `rubric`."""
     group = typer.Typer(no_args_is_help=True, help="Check, write and mend rubrics: what responses are judged by.")
     add_commands(group, check, draft, refine)
     app.add_typer(group, name="rubric")

@@ -255,7 +255,6 @@ class StoredVectors:
             yield np.array([p for p in part if self.ids[int(p)] in embedded], dtype=np.int64), vectors
 
     def take(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-        """The vectors at these positions."""
         return load_vectors(self._workspace, self._space, [self.ids[int(p)] for p in positions])[1]
 
 

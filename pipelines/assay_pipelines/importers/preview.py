@@ -238,7 +238,6 @@ def _comparable(rows: list[Readable | RowError], *, meta: bool = True) -> list[A
 
 
 def _inner_names(value: object) -> list[str]:
-    """The names in an object, or in the objects of a list."""
     objects = [value] if isinstance(value, dict) else value if isinstance(value, list) else []
     entries = [entry for entry in objects if isinstance(entry, dict)]
     return list(dict.fromkeys(str(name) for entry in entries for name in entry if not _is_empty(entry[name])))

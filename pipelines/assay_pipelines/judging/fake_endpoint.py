@@ -86,8 +86,6 @@ def prefers(worth: Callable[[str], float], *, accuracy: float = 1.0, position_bi
 
 @dataclass
 class FakeEndpoint(ScriptedChat[JudgeRequest]):
-    """The running fake."""
-
     request_type: Callable[[int, int, str, Mapping[str, Any]], JudgeRequest] = JudgeRequest
     base_url: str = ""
 

@@ -46,8 +46,6 @@ DEMONSTRATIONS = 8  #: at most, as in Skywork-Reward-V2
 
 
 class JudgeAnswer(StrictAnswer):
-    """The model's answer."""
-
     reasoning: str
     verdict: Literal["1", "2", "tie", "both_good", "both_bad"]
     strength: Annotated[Literal[0, 1, 2, 3] | None, WithJsonSchema({"enum": [0, 1, 2, 3], "type": "integer"})]
@@ -167,7 +165,6 @@ class LlmJudge:
         return None
 
     def calls(self, question: Question) -> list[ModelCall[Any]]:
-        """The calls that one question takes."""
         s = self.settings
         if self.profile:
             return self.profile.calls(TASK, question)
@@ -180,7 +177,6 @@ class LlmJudge:
         ]
 
     def messages(self, question: Question, order: ShownOrder, sample: int) -> tuple[Mapping[str, Any], ...]:
-        """The prompt of one question."""
         first, second = _in_order(question.response_a, question.response_b, order)
         demonstrations = []
         shown = question.demonstrations

@@ -379,8 +379,6 @@ def most_tokens(messages: Sequence[Mapping[str, Any]]) -> int:
 
 @dataclass
 class _CallState(Generic[A]):
-    """A call while it is made."""
-
     call: ModelCall[A]
     key: str
     messages: list[Mapping[str, Any]]

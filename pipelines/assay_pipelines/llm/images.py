@@ -35,7 +35,6 @@ def content_of(text: str, images: Sequence[ImagePart]) -> Content:
 
 
 def text_of(content: Content) -> str:
-    """The texts of a content."""
     return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
 
 

@@ -42,8 +42,6 @@ class FoundPrinciple(StrictAnswer):
 
 
 class FoundPrinciples(StrictAnswer):
-    """The schema of the answer."""
-
     items: list[FoundPrinciple]
 
 
@@ -82,7 +80,6 @@ class LlmExtractor(PromptedModel):
         return readings, stopped
 
     def call(self, text: Feedback) -> ModelCall[FoundPrinciples]:
-        """The call for one text of feedback."""
         return self.ask(
             text.feedback_id,
             FoundPrinciples,

@@ -47,8 +47,6 @@ class WrittenItem(StrictAnswer):
 
 
 class WrittenRubric(StrictAnswer):
-    """The schema of the answer."""
-
     items: list[WrittenItem]
 
 
@@ -110,7 +108,6 @@ class RubricWriter(PromptedModel):
         return rubrics, stopped
 
     def call(self, row: PromptRow, exploits: Sequence[Exploit]) -> ModelCall[WrittenRubric]:
-        """The call for one row."""
         current = json.dumps(row.fields[RUBRIC], ensure_ascii=False, indent=1) if row.fields.get(RUBRIC) else None
         seen = [text for exploit in exploits for text in exploit.responses]
         return self.ask(

@@ -14,7 +14,6 @@ _PLANNED = ("train", "rl")
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command("plan", context_settings={"allow_interspersed_args": False})(plan)
 
 

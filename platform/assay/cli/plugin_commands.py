@@ -16,7 +16,6 @@ from assay.registry import Kind, Member, all_kinds, kind_named, settings_of, unk
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command("plugins")(plugins)
 
 

@@ -12,7 +12,6 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Also where recorded 
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
     runs = typer.Typer(invoke_without_command=True)
     runs.callback()(list_runs)
     runs.command("compare")(compare)

@@ -85,7 +85,6 @@ def response_of_turns(messages: tuple[Message, ...]) -> Response:
 
 
 def response_turns(response: Response) -> tuple[Message, ...]:
-    """A response as messages."""
     return (Message("assistant", response),) if isinstance(response, str) else response
 
 
@@ -141,7 +140,6 @@ def final_text(response: Response) -> str:
 
 
 def images_of(conversation: Response) -> list[ImagePart]:
-    """The images of a prompt or a response."""
     turns = () if isinstance(conversation, str) else conversation
     return [part for turn in turns for part in turn.parts if isinstance(part, ImagePart)]
 

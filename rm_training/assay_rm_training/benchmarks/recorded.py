@@ -57,8 +57,6 @@ def read_recorded(path: Path, benchmark: Benchmark, items: Sequence[BenchmarkIte
 
 
 class _RowMatcher:
-    """Matches rows to items."""
-
     def __init__(self, items: Sequence[BenchmarkItem]) -> None:
         self.by_key = {item.key: item for item in items}
         self.by_id: dict[str, list[BenchmarkItem]] = defaultdict(list)

@@ -20,7 +20,6 @@ SLICES_SHOWN = PRINCIPLES_SHOWN = 20
 
 
 def print_report(report: EvaluationReport) -> None:
-    """As the tables of its kind."""
     from assay_rm_training.evaluation.pairs import PairEvaluation
     from assay_rm_training.evaluation.principle import PrincipleEvaluation
 
@@ -48,7 +47,6 @@ def print_rows(title: str, rows: Sequence[tuple[str, str]]) -> None:
 
 
 def print_evaluation(evaluation: PairEvaluation) -> None:
-    """The evaluation as tables on standard output."""
     from rich.console import Console
     from rich.table import Table
 

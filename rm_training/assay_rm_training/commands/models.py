@@ -10,7 +10,6 @@ from assay.cli.record_commands import models_group
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
     group = models_group()
     group.command("check")(check_model)
     app.add_typer(group, name="models")

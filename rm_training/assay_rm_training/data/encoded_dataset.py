@@ -64,7 +64,6 @@ class EncodedDataset(Generic[Item]):
 
 
 def content_digest(rows: Iterable[Any]) -> str:
-    """Digest of all fields of the rows."""
     return ids.rows_digest((repr(row),) for row in rows)
 
 

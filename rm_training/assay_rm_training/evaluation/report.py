@@ -39,7 +39,6 @@ class EvaluationReport(ABC):
         return self.coverage.of_evaluation()
 
     def warning_rows(self) -> list[tuple[str, str]]:
-        """The warnings as rows of a table."""
         return [("WARNING", warning) for warning in self.warnings]
 
     @abstractmethod

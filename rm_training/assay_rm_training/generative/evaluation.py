@@ -134,7 +134,6 @@ def evaluate_judge(
 def evaluate_pairs(
     judge: PairwiseJudge, rows: Sequence[JudgedRow], *, seed: int = 0, advance: Advance = silent
 ) -> JudgeEvaluation:
-    """Judge both orders of every pair."""
     outcomes = judge.compare([row.pair() for row in rows], on_progress=advance)
     judged = [(row, one) for row, one in zip(rows, outcomes, strict=True) if isinstance(one, PairOutcome)]
     failures = Counter(one.code for one in outcomes if isinstance(one, ScoreFailure))
@@ -290,7 +289,6 @@ def _voting(votes: Sequence[Counter[str]], groups: Sequence[str], largest: int, 
 
 
 def _better_at(order: OrderOutcome, row: JudgedRow) -> int:
-    """The position of the better response."""
     return order.order.index("AB".index(row.label))
 
 

@@ -76,7 +76,6 @@ class JudgedRow:
         return replace(self, responses=(second, first), label=label, rationale=rationale, traces=traces)
 
     def question(self, form: JudgeFormat) -> Prompt:
-        """The question for the judge."""
         return form.ask(self.prompt, self.responses, self.principle)
 
     def answer(self, form: JudgeFormat) -> str | None:

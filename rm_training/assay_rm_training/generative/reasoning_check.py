@@ -49,5 +49,4 @@ class ReasoningCheck:
 
 
 def worded(label: str) -> str:
-    """The verdict in words."""
     return f"response {label} is better" if label in ("A", "B") else f"the verdict is {label}"

@@ -119,8 +119,6 @@ class JudgePlan(RunPlan):
 
 @dataclass(frozen=True)
 class TrainedJudge:
-    """Result of a run."""
-
     run_id: str
     folder: Path  #: of the run
     path: Path  #: the checkpoint

@@ -131,7 +131,6 @@ def _form(config: ModelConfig, spec: RewardModelSpec | None, scorer: Any) -> tup
 
 
 def _beside(item: ScoreItem, first: Response) -> ScoreItem:
-    """The pair of that response and the item's."""
     return replace(item, prompt=(*item.prompt, Message("response_1", response_text(first))))
 
 

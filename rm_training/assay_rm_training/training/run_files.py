@@ -74,7 +74,6 @@ class RunFiles:
             yield
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Add the row of a step."""
         if self._parallel.main:
             self._metrics.add(row)
         for callback in self._callbacks:
@@ -93,7 +92,6 @@ class RunFiles:
             self._save_best(position)
 
     def should_stop(self) -> bool:
-        """Whether to stop early."""
         return early_stopping.should_stop(self.best, self._config.patience)
 
     def save(self, position: Position) -> None:

@@ -32,8 +32,6 @@ class Completer(Protocol):
 
 
 class ModelCompleter(Completer, Protocol):
-    """A completer that is an application of its own."""
-
     def cards(self) -> list[dict[str, Any]]:
         """The models, as entries of `/v1/models`."""
         ...

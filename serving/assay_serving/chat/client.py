@@ -125,7 +125,6 @@ class ChatClient:
             await asyncio.sleep(next_pause)
 
     async def post(self, body: Mapping[str, Any]) -> ChatResult:
-        """One attempt."""
         timeout = self.endpoint.timeout
         try:
             async with asyncio.timeout(timeout):

@@ -79,7 +79,6 @@ ResponseTurns = AfterValidator(_turns_of_response)
 
 
 def messages_of(bodies: list[MessageFields] | list[Any]) -> Prompt:
-    """The messages of all of them."""
     return tuple(message for body in bodies for message in body.messages())
 
 

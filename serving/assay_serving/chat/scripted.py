@@ -78,7 +78,6 @@ R = TypeVar("R", bound=ReceivedRequest)
 
 
 def never(_: ReceivedRequest) -> Fault | None:
-    """No fault."""
     return None
 
 

@@ -36,7 +36,6 @@ class AdminClient(Closable):
         return self._send("GET", "")
 
     def model(self, name: str) -> dict[str, Any]:
-        """One model with its statistics."""
         [description] = self._send("GET", name)["models"]
         return dict(description)
 

@@ -116,8 +116,6 @@ class BatchCall(Generic[T]):
 
 
 def score_call(items: Sequence[ScoreItem], settings: ConnectionSettings) -> BatchCall[ScoreResult]:
-    """Scores of the items."""
-
     def body(run: Sequence[Entry]) -> dict[str, Any]:
         return score_body([item for (item,) in run], settings)
 

@@ -23,8 +23,6 @@ ReferenceArgument = Annotated[
 
 @dataclass(frozen=True)
 class AdminServer:
-    """The server to administer."""
-
     server: Annotated[str, Help("The reward server.", metavar="URL", envvar="ASSAY_SERVER")] = "http://127.0.0.1:8000"
     api_key: Annotated[str | None, Help("One with the scope admin.", envvar="ASSAY_API_KEY")] = None
     ca: Annotated[str | None, Help("File of certificate authorities for https.")] = None

@@ -68,7 +68,6 @@ class ConstraintScorer:
         return results
 
     def _constraints_for(self, item: ScoreItem) -> Sequence[Constraint] | ScoreFailure:
-        """The constraints for an item's response, or a failure."""
         if item.rendered is not None:
             return ScoreFailure("bad_input", "a rendered conversation does not say which of it is the response", NAME)
         try:

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 
 class LocalWriter(TokenWriter):
-    """A loaded model."""
-
     repeatable: ClassVar[bool] = True
 
     def __init__(

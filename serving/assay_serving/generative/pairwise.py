@@ -32,8 +32,6 @@ ORDERS = ((0, 1), (1, 0))
 
 @dataclass(frozen=True, slots=True)
 class PairQuestion:
-    """Two responses to one prompt."""
-
     prompt: Prompt
     first: Response
     second: Response
@@ -163,7 +161,6 @@ class PairwiseJudge:
 def pair_outcome(
     answers: Sequence[Sequence[JudgeSample]], orders: Sequence[Sequence[int]] = ORDERS, *, truncated: bool = False
 ) -> PairOutcome:
-    """The outcome of the answers in each order."""
     outcomes = tuple(_outcome(part, (order[0], order[1])) for part, order in zip(answers, orders, strict=True))
     samples = [p for outcome in outcomes for p in _probabilities(outcome.answers, outcome.order)]
     probabilities = [outcome.probability for outcome in outcomes if outcome.probability is not None]

@@ -57,7 +57,6 @@ class RemoteSettings:
 
     @property
     def key(self) -> str | None:
-        """The key to send, if any."""
         return self.api_key or os.environ.get(KEY_VARIABLE)
 
     @classmethod

@@ -46,8 +46,6 @@ class Classifier(Protocol):
 
 
 class LanguageModel(Protocol):
-    """A causal language model."""
-
     @property
     def running(self) -> RunningModel: ...
 

@@ -75,7 +75,6 @@ def needs(permission: Permission, *, session: bool = False) -> Callable[[Request
 
 
 def refusal(person: Person, permission: Permission) -> str:
-    """Why the person lacks the permission."""
     if permission == "records" and person.role == "annotator":
         return f"{person.name} is an annotator here: annotators see their queues alone, so that votes stay blind"
     return f"this takes the role {' or '.join(roles_with(permission))}; {person.name} has {person.role}"

@@ -41,5 +41,4 @@ class AccessFile(SQLiteFile):
 
 
 def digest(token: str) -> str:
-    """The digest under which a token is stored."""
     return sha256(token.encode()).hexdigest()

@@ -67,7 +67,6 @@ class ReplyCache:
 
 
 def reply_cache(service: WebService) -> ReplyCache:
-    """The cache of this server."""
     with _LOCK:
         if service not in _OF:
             _OF[service] = ReplyCache(service.workspace)

@@ -148,8 +148,6 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """One paragraph."""
-
     text: str
 
 
@@ -176,8 +174,6 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The whole page."""
-
     title: str
     sections: Sequence[Section]
     subtitle: str = ""

@@ -67,8 +67,6 @@ class Extent:
 
 @dataclass(frozen=True)
 class MetricExtents:
-    """The extents of all metrics, by key."""
-
     step: Mapping[str, Extent]
     evaluation: Mapping[str, Extent]
 

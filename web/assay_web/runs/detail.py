@@ -43,8 +43,6 @@ STATE = "state.pt"  #: of a reward-model training; naming it here spares the ser
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run's record and links in the store."""
-
     record: RunRecord
     inputs: list[RunLink]
     outputs: list[RunLink]

@@ -22,8 +22,6 @@ LOOKED_AT = 200  #: newest runs
 
 
 class WorkspaceWatcher:
-    """Looks at one workspace."""
-
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
 

@@ -65,8 +65,6 @@ _DELIVERY = ", ".join(Delivery.__dataclass_fields__)
 
 
 class WebhookFile(SQLiteFile):
-    """The open file."""
-
     schema = """
 CREATE TABLE IF NOT EXISTS webhooks (
     id TEXT PRIMARY KEY, url TEXT NOT NULL, events TEXT NOT NULL, private INTEGER NOT NULL, created_at REAL NOT NULL,

@@ -65,7 +65,6 @@ def keep_answers(db: "sqlite3.Connection", judgment_id: str, answers: Iterable[P
 
 
 def stored_answers(db: "sqlite3.Connection", judgment_id: str) -> tuple[PrincipleAnswer, ...]:
-    """The answers of one vote, by principle and response."""
     rows = db.execute(
         """SELECT response, principle, answer, evidence FROM vote_principles
            WHERE judgment_id = ? ORDER BY principle, response""",

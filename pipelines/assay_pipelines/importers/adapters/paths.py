@@ -24,8 +24,6 @@ from assay.errors import BadInputError
 
 
 class RecordFunctions(functions.Functions):
-    """The functions of a path expression."""
-
     @functions.signature({"types": []}, {"types": ["string"]})
     def _func_match(self, text: Any, pattern: str) -> dict[str, str] | None:
         """`matched`, the whole text, and the named groups of a regular expression; null where it has another form."""

@@ -212,8 +212,6 @@ class FeedbackRule(_Rule):
 
 
 class PrincipleRule(_Rule):
-    """Whether a response fulfils a principle."""
-
     response: Path
     principle: Path
     answer: Path

@@ -88,8 +88,6 @@ def _row(batch: pa.RecordBatch, index: int) -> dict[str, Any] | RowError:
 
 
 class ArrowFile(TableFile):
-    """An Arrow file."""
-
     def __init__(self, path: Path) -> None:
         super().__init__(path, "Arrow")
         reader = self._open()

@@ -30,8 +30,6 @@ PIECE = 1 << 20
 
 
 class Csv(TextFile):
-    """A CSV file."""
-
     def __init__(self, path: Path, *, encoding: str | None = None) -> None:
         """`encoding`: None: detected."""
         super().__init__(path, "CSV")

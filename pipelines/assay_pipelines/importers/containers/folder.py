@@ -22,8 +22,6 @@ _EXPORT = "assay-export.json"  #: stands in a folder that `assay data export --f
 
 
 class Files:
-    """Several files as one container."""
-
     def __init__(self, folder: Path, parts: Sequence[Container], split: str | None) -> None:
         self.path, self.name, self._parts = folder, folder.name, parts
         kinds = ", ".join(dict.fromkeys(part.description for part in parts))

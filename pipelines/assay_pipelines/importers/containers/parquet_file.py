@@ -15,8 +15,6 @@ from assay_pipelines.importers.containers.arrow_batches import BATCH_BYTES, BATC
 
 
 class Parquet(TableFile):
-    """A Parquet file."""
-
     def __init__(self, path: Path) -> None:
         super().__init__(path, "Parquet")
         try:

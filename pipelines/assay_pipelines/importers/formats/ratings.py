@@ -148,7 +148,6 @@ class StatedRatings:
                     self._read_about(name if self._key in _PLAIN else f"{self._key}/{name}", entry)
 
     def _read_by(self, by: tuple[str, str], entry: Any) -> None:
-        """What one annotator says."""
         if isinstance(entry, dict):
             for aspect, cell in entry.items():
                 self._rate_only(aspect, cell, by)
@@ -160,7 +159,6 @@ class StatedRatings:
             self._rate_only(ACCEPTABLE if isinstance(entry, bool) else _UNNAMED.get(self._key, SCORE), entry, by)
 
     def _read_about(self, aspect: str, entry: Any) -> None:
-        """What is said of one aspect."""
         if isinstance(entry, dict):
             for name, cell in entry.items():
                 self._rate_only(aspect, cell, (kind_of_annotator(name), name))

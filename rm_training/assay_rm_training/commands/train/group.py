@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the group `train`."""
     group = typer.Typer(no_args_is_help=True, help="Train reward models, and policies on preferences.")
     group.command("bt")(training_command(bt))
     group.command("odin")(training_command(odin))

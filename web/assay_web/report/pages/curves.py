@@ -8,7 +8,6 @@ from assay_web.run_charts.chart import CurveChart, MetricCurve, Row
 
 
 def line_chart(chart: CurveChart, steps: Sequence[Row], evaluations: Sequence[Row] = ()) -> LineChart:
-    """The chart of a report."""
     rows = {"step": _ordered(steps, chart.x), "evaluation": _ordered(evaluations, chart.x)}
     reference = None
     if chart.reference is not None:

@@ -143,7 +143,6 @@ def _rule_text(alert: RunAlert) -> str:
 
 
 def _of_row(rule: AlertRule, row: Mapping[str, Any], watched: WatchedRun, run: str, run_kind: str) -> RunAlert | None:
-    """The alert that this row completes."""
     if rule.condition not in ("not_finite", "above", "below"):
         return None
     held_out = row.get("kind") == "eval"
