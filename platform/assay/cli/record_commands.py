@@ -7,6 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.workspace_command import CommandResult, add_commands
+from assay.workspace import Workspace
 
 ForceOption = Annotated[bool, typer.Option("--force", help="Also where recorded runs depend on it.")]
 
@@ -14,20 +16,16 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Also where recorded 
 def register(app: typer.Typer) -> None:
     runs = typer.Typer(invoke_without_command=True)
     runs.callback()(list_runs)
-    runs.command("compare")(compare)
-    runs.command("show")(show)
-    runs.command("note")(note)
-    runs.command("remove")(remove_run)
+    add_commands(runs, compare, show, note, remove=remove_run)
     app.add_typer(runs, name="runs")
-    app.command("publish")(publish)
+    add_commands(app, publish)
 
 
 def models_group() -> typer.Typer:
     """`assay models` without what other parts add to it."""
     models = typer.Typer(invoke_without_command=True)
     models.callback()(list_models)
-    models.command("compare")(compare_models)
-    models.command("remove")(remove_model)
+    add_commands(models, compare=compare_models, remove=remove_model)
     return models
 
 
@@ -50,7 +48,6 @@ def list_runs(
     from dataclasses import asdict
 
     from assay.runs import catalogue
-    from assay.workspace import Workspace
 
     chosen = {"kind": kind, "group": group, "tag": tag, "archived": archived, "limit": limit}
     rows = catalogue.list_runs(Workspace.find(workspace), **chosen)  # type: ignore[arg-type]
@@ -65,11 +62,7 @@ def list_runs(
     emit({"runs": [asdict(run) for run in rows]}, "\n".join(lines) or "no runs", as_json=as_json)
 
 
-def show(
-    run: Annotated[str, typer.Argument(metavar="RUN")],
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def show(workspace: Workspace, run: Annotated[str, typer.Argument(metavar="RUN")]) -> CommandResult:
     """Show a run's settings, metrics and note, and the end of its console output.
 
     Example: `assay runs show run-20261124-101500-3fa2c1`
@@ -77,21 +70,20 @@ def show(
     from dataclasses import asdict
 
     from assay.runs import catalogue, console_log
-    from assay.workspace import Workspace
 
-    target = Workspace.find(workspace)
-    contents = catalogue.run_record(target, run)
-    output = console_log.read_console(target.runs / run).lines[-20:]
+    contents = catalogue.run_record(workspace, run)
+    output = console_log.read_console(workspace.runs / run).lines[-20:]
     lines = [f"{run}  {contents.summary.kind}  {contents.summary.status}  {contents.summary.started}"]
     lines += [contents.summary.error or "", contents.summary.note, " ".join(f"#{tag}" for tag in contents.summary.tags)]
     for title, values in (("settings", contents.settings), ("metrics", contents.metrics)):
         lines += [f"{title}:", *(f"  {name}  {_text(value)}" for name, value in values.items())]
     lines += ["console:", *(f"  {line}" for line in output)] if output else []
     facts = {**asdict(contents.summary), "settings": contents.settings, "metrics": contents.metrics, "console": output}
-    emit(facts, "\n".join(line for line in lines if line), as_json=as_json)
+    return CommandResult(facts, "\n".join(line for line in lines if line))
 
 
 def note(
+    workspace: Workspace,
     runs: Annotated[list[str], typer.Argument(metavar="RUN...")],
     text: Annotated[str | None, typer.Option(help="The note; it takes the place of the one before.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="Add this tag; may be repeated.")] = None,
@@ -100,9 +92,7 @@ def note(
         bool | None,
         typer.Option("--archive/--restore", help="Take it out of lists, or put it back.", show_default=False),
     ] = None,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Write about runs: a note, tags; archive them.
 
     Example: `assay runs note run-20261124-101500-3fa2c1 --tag best --text "lower rate, held"`
@@ -111,60 +101,54 @@ def note(
 
     from assay.errors import BadInputError
     from assay.runs.notes import change_notes
-    from assay.workspace import Workspace
 
     if text is None and not tag and not untag and archive is None:
         raise BadInputError("say what: --text, --tag, --untag, --archive or --restore")
     changes = {"note": text, "add_tags": tag or (), "remove_tags": untag or (), "archived": archive}
-    notes = change_notes(Workspace.find(workspace), runs, by="command line", **changes)  # type: ignore[arg-type]
+    notes = change_notes(workspace, runs, by="command line", **changes)  # type: ignore[arg-type]
     lines = [
         f"{run}  " + " ".join([*(f"#{tag}" for tag in one.tags), *(["archived"] if one.archived else []), one.note])
         for run, one in notes.items()
     ]
-    emit({run: asdict(one) for run, one in notes.items()}, "\n".join(lines), as_json=as_json)
+    return CommandResult({run: asdict(one) for run, one in notes.items()}, "\n".join(lines))
 
 
 def compare(
+    workspace: Workspace,
     first: Annotated[str, typer.Argument(metavar="RUN")],
     second: Annotated[str, typer.Argument(metavar="RUN")],
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Show which settings and final metrics of two runs differ.
 
     Example: `assay runs compare run-20261124-101500-3fa2c1 run-20261124-113000-9b01d4`
     """
     from assay.runs.catalogue import compare_runs
-    from assay.workspace import Workspace
 
-    _emit_differences(compare_runs(Workspace.find(workspace), first, second), as_json)
+    return _differences(compare_runs(workspace, first, second))
 
 
 def compare_models(
+    workspace: Workspace,
     first: Annotated[str, typer.Argument(metavar="MODEL", help="Name or id.")],
     second: Annotated[str, typer.Argument(metavar="MODEL")],
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Show in which settings and final metrics the runs that made two models differ.
 
     Example: `assay models compare helpful-v1 helpful-v2`
     """
     from assay.runs.catalogue import compare_runs, run_of_model
-    from assay.workspace import Workspace
 
-    target = Workspace.find(workspace)
-    runs = [run_of_model(target, name) for name in (first, second)]
-    _emit_differences(compare_runs(target, runs[0], runs[1]), as_json)
+    runs = [run_of_model(workspace, name) for name in (first, second)]
+    return _differences(compare_runs(workspace, runs[0], runs[1]))
 
 
-def _emit_differences(differences: Mapping[str, Mapping[str, tuple[Any, Any]]], as_json: bool) -> None:
+def _differences(differences: Mapping[str, Mapping[str, tuple[Any, Any]]]) -> CommandResult:
     lines = []
     for title, values in differences.items():
         lines.append(f"{title}: {'equal' if not values else ''}".rstrip())
         width = max(map(len, values), default=0)
         lines += [f"  {name:<{width}}  {_text(a)}  ->  {_text(b)}" for name, (a, b) in values.items()]
-    emit(dict(differences), "\n".join(lines), as_json=as_json)
+    return CommandResult(dict(differences), "\n".join(lines))
 
 
 def _text(value: Any) -> str:
@@ -174,20 +158,18 @@ def _text(value: Any) -> str:
 
 
 def remove_run(
+    workspace: Workspace,
     run: Annotated[str, typer.Argument(metavar="RUN")],
     force: ForceOption = False,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Remove the folder of a run: logs, rollouts, checkpoints. Its record and the models that it made stay.
 
     Example: `assay runs remove run-20261124-101500-3fa2c1`
     """
     from assay.runs import catalogue
-    from assay.workspace import Workspace
 
-    size = catalogue.remove_run(Workspace.find(workspace), run, force=force)
-    emit({"removed": run, "bytes": size}, f"removed the files of {run} ({size / 1e6:.1f} MB)", as_json=as_json)
+    size = catalogue.remove_run(workspace, run, force=force)
+    return CommandResult({"removed": run, "bytes": size}, f"removed the files of {run} ({size / 1e6:.1f} MB)")
 
 
 def list_models(
@@ -205,7 +187,6 @@ def list_models(
     from dataclasses import asdict
 
     from assay.runs import catalogue
-    from assay.workspace import Workspace
 
     rows = catalogue.list_models(Workspace.find(workspace), kind=kind)
     width = max((len(model.name) for model in rows), default=0)
@@ -218,45 +199,39 @@ def list_models(
 
 
 def remove_model(
+    workspace: Workspace,
     name: Annotated[str, typer.Argument(help="Name or id.")],
     force: ForceOption = False,
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Remove the files of a model of the workspace. Its record stays, and its name can be given again.
 
     Example: `assay models remove helpful-v1`
     """
     from assay.runs import catalogue
-    from assay.workspace import Workspace
 
-    size = catalogue.remove_model(Workspace.find(workspace), name, force=force)
-    emit({"removed": name, "bytes": size}, f"removed the files of {name} ({size / 1e6:.1f} MB)", as_json=as_json)
+    size = catalogue.remove_model(workspace, name, force=force)
+    return CommandResult({"removed": name, "bytes": size}, f"removed the files of {name} ({size / 1e6:.1f} MB)")
 
 
 def publish(
+    workspace: Workspace,
     name: Annotated[str, typer.Argument(metavar="MODEL", help="Name or id of a reward model or policy.")],
     to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write it to this new folder.")] = None,
     hub: Annotated[str | None, typer.Option(metavar="OWNER/NAME", help="Push it to this repository.")] = None,
     public: Annotated[bool, typer.Option("--public", help="A repository made by --hub is for everybody.")] = False,
     revision: Annotated[str, typer.Option(metavar="BRANCH", help="Push to this branch.", show_default=False)] = "",
-    workspace: WorkspaceOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandResult:
     """Write a model with its card to a folder, or push it to the model hub.
 
     $HF_TOKEN says who pushes; $HF_ENDPOINT names another hub. Example: `assay publish helpful-v1 --hub acme/helpful`
     """
     from assay.errors import BadInputError
     from assay.runs import publishing
-    from assay.workspace import Workspace
 
     if (to is None) == (hub is None):
         raise BadInputError("say where: --to FOLDER or --hub OWNER/NAME")
-    target = Workspace.find(workspace)
     if to is not None:
-        publishing.write_model(target, name, to)
-        emit({"model": name, "folder": str(to)}, f"{name} with its card: {to}", as_json=as_json)
-    else:
-        url = publishing.push_model(target, name, str(hub), public=public, revision=revision)
-        emit({"model": name, "url": url}, f"pushed {name}: {url}", as_json=as_json)
+        publishing.write_model(workspace, name, to)
+        return CommandResult({"model": name, "folder": str(to)}, f"{name} with its card: {to}")
+    url = publishing.push_model(workspace, name, str(hub), public=public, revision=revision)
+    return CommandResult({"model": name, "url": url}, f"pushed {name}: {url}")

@@ -30,12 +30,12 @@ class CommandResult:
     exit_code: int = 0
 
 
-def add_commands(group: typer.Typer, *commands: Command) -> None:
-    """Add each by its function's name: `from_rollouts` as from-rollouts, `list_` as list."""
-    for command in commands:
+def add_commands(group: typer.Typer, *commands: Command, **renamed: Command) -> None:
+    """Add each by its function's name: `from_rollouts` as from-rollouts, `list_` as list; `renamed` by the keyword."""
+    for word, command in {**{command.__name__: command for command in commands}, **renamed}.items():
         hints = get_type_hints(command, include_extras=True)
         on_workspace = hints.get("workspace") is Workspace
-        name = command.__name__.rstrip("_").replace("_", "-")
+        name = word.rstrip("_").replace("_", "-")
         group.command(name)(_with_workspace(command, hints) if on_workspace else command)
 
 
