@@ -17,7 +17,6 @@ Covers: creating, opening and finding it. Leaves out: what runs do (`assay.runs.
 
 import os
 import tomllib
-from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -140,13 +139,6 @@ class Workspace:
         absolute = path.expanduser().resolve()
         return str(absolute.relative_to(self.root) if absolute.is_relative_to(self.root) else absolute)
 
-    def located_path(self, stored: str, recorded: Collection[str] = ()) -> Path:
-        """The path that the store names so. Earlier versions stored absolute paths: in a copied or moved workspace
-        those lead into the one that it was copied from, and its own copy, of the same folder and name, is meant.
-        `recorded`: what else the store names; a copy that is recorded under its own path is another model."""
-        path = self.root / stored
-        if not path.is_relative_to(self.root) and ((path.parent.parent / MARKER).is_file() or not path.exists()):
-            copied = self.root.joinpath(*path.parts[-2:])
-            names = {"/".join(path.parts[-2:]), str(copied)}
-            return copied if copied.exists() and names.isdisjoint(recorded) else path
-        return path
+    def located_path(self, stored: str) -> Path:
+        """Inverse of `stored_path`."""
+        return self.root / stored

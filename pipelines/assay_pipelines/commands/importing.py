@@ -2,16 +2,18 @@
 
 import sys
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from assay.cli.options import JsonOption, WorkspaceOption, emit
+from assay.cli.settings_options import settings_options
 from assay.cli.workspace_command import add_commands
 from assay.data.conversation import ResponseForm, prompt_columns, response_columns
 from assay.errors import BadInputError
+from assay.settings import Help
 from assay.system.plurals import counted
 from assay_pipelines.importers.kind import FAMILIES
 
@@ -22,46 +24,50 @@ if TYPE_CHECKING:
 
 SHOWN_CHARACTERS = 70
 
-FileArgument = Annotated[
-    str, typer.Argument(metavar="FILE", help="A file, a folder, or hf:NAME for what `datasets` can load.")
-]
-FormatOption = Annotated[
-    str,
-    typer.Option(
-        help="auto, a container (jsonl, json, csv, parquet, arrow, hf), or a layout that `assay plugins importer` "
-        f"lists, or one of the families {', '.join(FAMILIES)}; or module:Name, file.py:Name, file.yaml",
-    ),
-]
-MapOption = Annotated[
-    list[str] | None,
-    typer.Option("--map", help="OURS=THEIRS, e.g. prompt=question or prompt=item.question; repeatable."),
-]
-ValuesOption = Annotated[
-    list[str] | None, typer.Option("--values", help="Codes of the label, e.g. 1=first,2=second,0=tie; repeatable.")
-]
-SplitOption = Annotated[
-    str | None, typer.Option(help="Split of a data set, a folder or a JSON file of several. Default: train.")
-]
-SubsetOption = Annotated[str | None, typer.Option(help="Configuration of an hf: data set.")]
-EncodingOption = Annotated[str | None, typer.Option(help="Encoding of a CSV file. Default: detected.")]
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """A file and how it is read."""
+
+    path: Annotated[str, Help("A file, a folder, or hf:NAME for what `datasets` can load.", option="FILE")]
+    format: Annotated[
+        str,
+        Help(
+            "auto, a container (jsonl, json, csv, parquet, arrow, hf), or a layout that `assay plugins importer` "
+            f"lists, or one of the families {', '.join(FAMILIES)}; or module:Name, file.py:Name, file.yaml"
+        ),
+    ] = "auto"
+    map: Annotated[tuple[str, ...], Help("OURS=THEIRS, e.g. prompt=question or prompt=item.question; repeatable.")] = ()
+    values: Annotated[tuple[str, ...], Help("Codes of the label, e.g. 1=first,2=second,0=tie; repeatable.")] = ()
+    split: Annotated[str | None, Help("Split of a data set, a folder or a JSON file of several. Default: train.")] = (
+        None
+    )
+    subset: Annotated[str | None, Help("Configuration of an hf: data set.")] = None
+    encoding: Annotated[str | None, Help("Encoding of a CSV file. Default: detected.")] = None
+
+    def config(self, **options: Any) -> "ImportConfig":
+        """`options`: fields of `ImportConfig` beside these. Raises BadInputError."""
+        from assay_pipelines.importers.mapping import parse_mapping
+        from assay_pipelines.importers.source import ImportConfig
+
+        columns = parse_mapping(list(self.map), list(self.values))
+        read = {"split": self.split, "subset": self.subset, "encoding": self.encoding}
+        return ImportConfig(
+            self.path, self.format, mapping=dict(columns.paths), values=dict(columns.values), **read, **options
+        )
 
 
 def add_to(group: typer.Typer) -> None:
     add_commands(group, import_, preview)
 
 
+@settings_options(SourceOptions)
 def import_(
-    path: FileArgument,
-    format: FormatOption = "auto",
-    map: MapOption = None,
-    values: ValuesOption = None,
+    file: SourceOptions,
     source: Annotated[
         str | None, typer.Option(help="Name of the source. Default: the rows' own, else the file's.")
     ] = None,
     limit: Annotated[int | None, typer.Option(help="Read only this many rows.")] = None,
-    split: SplitOption = None,
-    subset: SubsetOption = None,
-    encoding: EncodingOption = None,
     fetch_images: Annotated[
         bool, typer.Option("--fetch-images", help="Get images whose addresses are of the web.")
     ] = False,
@@ -85,24 +91,12 @@ def import_(
     from assay_pipelines.importers.run import open_import, run_import
 
     here = Workspace.find(workspace)
-    config = _config(
-        path,
-        format,
-        map,
-        values,
-        split,
-        subset,
-        encoding,
-        source=source,
-        limit=limit,
-        fetch_images=fetch_images,
-        fetch_from=tuple(fetch_from or ()),
-    )
+    config = file.config(source=source, limit=limit, fetch_images=fetch_images, fetch_from=tuple(fetch_from or ()))
     opened = open_import(here, config)
     if not as_json:
         typer.echo(f"{'reading' if opened.layout_given else 'recognised'} {opened.recognised}")
     if not yes:
-        _require_consent(preview_of(opened), path, interactive=not as_json and is_terminal())
+        _require_consent(preview_of(opened), file.path, interactive=not as_json and is_terminal())
     with progress_bar(f"importing {opened.container.name}", opened.container.size, unit=opened.container.unit) as step:
         report = run_import(here, opened, advance=step)
     stored = report.pairs - report.new.comparisons
@@ -121,16 +115,8 @@ def import_(
     emit(asdict(report), "\n".join(lines), as_json=as_json)
 
 
-def preview(
-    path: FileArgument,
-    format: FormatOption = "auto",
-    map: MapOption = None,
-    values: ValuesOption = None,
-    split: SplitOption = None,
-    subset: SubsetOption = None,
-    encoding: EncodingOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@settings_options(SourceOptions)
+def preview(file: SourceOptions, as_json: JsonOption = False) -> None:
     """Show what a file would be read as: the layout, which columns are used, three rows of each kind. Imports nothing.
 
     Example: `assay data preview pairs.jsonl`
@@ -139,7 +125,7 @@ def preview(
     from assay_pipelines.importers.preview import preview as preview_of
     from assay_pipelines.importers.source import open_source
 
-    config = _config(path, format, map, values, split, subset, encoding)
+    config = file.config()
     with tempfile.TemporaryDirectory() as folder:
         opened = open_source(config, spill=Path(folder), media=MediaFolder(Path(folder) / "media"))
         summary = preview_of(opened)
@@ -175,24 +161,6 @@ def preview(
 def is_terminal() -> bool:
     """Whether somebody can be asked."""
     return sys.stdin.isatty()
-
-
-def _config(
-    path: str,
-    format: str,
-    maps: list[str] | None,
-    values: list[str] | None,
-    split: str | None,
-    subset: str | None,
-    encoding: str | None,
-    **options: Any,
-) -> "ImportConfig":
-    from assay_pipelines.importers.mapping import parse_mapping
-    from assay_pipelines.importers.source import ImportConfig
-
-    columns = parse_mapping(maps or [], values or [])
-    mapping: dict[str, Any] = {"mapping": dict(columns.paths), "values": dict(columns.values)}
-    return ImportConfig(path, format, split=split, subset=subset, encoding=encoding, **mapping, **options)
 
 
 def _require_consent(summary: "SourcePreview", path: str, *, interactive: bool) -> None:

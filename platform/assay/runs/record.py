@@ -231,18 +231,12 @@ def find_artifact(workspace: Workspace, name: str, kinds: Sequence[str] = ()) ->
                ORDER BY created_at DESC""",
             {"kinds": list(kinds), "name": name, "path_like": path_like},
         ).fetchall()
-        recorded = recorded_paths(db)
     absolute = recorded_path(name) if path_like else None
     for stored, artifact in rows:
-        path = workspace.located_path(stored, recorded)
+        path = workspace.located_path(stored)
         if absolute is None or str(path) == absolute:
             return path, str(artifact)
     return None
-
-
-def recorded_paths(db: Connection) -> set[str]:
-    """Of all artifacts, as they are stored."""
-    return {row[0] for row in db.execute("SELECT path FROM artifacts").fetchall()}
 
 
 def recorded_path(name: str) -> str:

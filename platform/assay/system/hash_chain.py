@@ -16,7 +16,6 @@ from assay.errors import BackendError
 
 #: File and table of the audit log in a workspace, and what its lines hold, in the order in which it is hashed.
 AUDIT_FILE, AUDIT_TABLE = "access.sqlite", "audit"
-CHAINED_SINCE = 4  #: version of the file
 AUDIT_FIELDS = ("id", "at", "person", "action", "subject", "detail", "address")
 
 
@@ -37,8 +36,7 @@ def link(previous: str, values: Sequence[object]) -> str:
 
 
 def check_audit_log(root: Path) -> ChainState | None:
-    """The state of a workspace's audit log; None where there is none, or where an older version wrote it: its lines
-    are chained when `assay web` or `assay account` next opens the file. Raises BackendError for a damaged file."""
+    """The state of a workspace's audit log; None where there is none. Raises BackendError for a damaged file."""
     path = root / AUDIT_FILE
     if not path.is_file():
         return None
@@ -47,9 +45,7 @@ def check_audit_log(root: Path) -> ChainState | None:
         try:
             columns = {row[1] for row in db.execute(f"PRAGMA table_info({AUDIT_TABLE})")}
             if not {*AUDIT_FIELDS, "hash"} <= columns:
-                (version,) = db.execute("PRAGMA user_version").fetchone()
-                missing = "its hashes are missing" if columns else "the whole log is missing"
-                return ChainState(0, "", 1, missing) if version >= CHAINED_SINCE else None
+                return ChainState(0, "", 1, "its hashes are missing" if columns else "the whole log is missing")
             return _walk(db)
         finally:
             db.close()

@@ -5,11 +5,12 @@ what is in it (annotation queues, accounts). DuckDB lets one process in at a tim
 milliseconds.
 """
 
+import os
 import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from assay.errors import BackendError, BusyError
@@ -23,6 +24,8 @@ class SQLiteFile(Closable):
     #: Statements, each ending in ";\n", that make the tables; and their version, 1 or higher.
     schema: str
     version: int
+    #: Whether its owner alone may read it (mode 0600).
+    private: bool = False
     #: What to do when the file is damaged.
     remedy: str = "restore it from a copy"
 
@@ -32,6 +35,9 @@ class SQLiteFile(Closable):
         self.wait = wait
         self._turn, self._readers_turn = threading.RLock(), threading.RLock()
         self._thread = threading.local()
+        if self.private:
+            with suppress(FileExistsError):  # never opened here: closing it would end SQLite's locks of this process
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         with self._errors():
             self._db = self._connect()
             try:

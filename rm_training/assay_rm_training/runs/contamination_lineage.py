@@ -15,7 +15,7 @@ from assay.errors import BadInputError
 from assay.models.contamination import KEY, BenchmarkUse, Use, read_uses, union, uses_from
 from assay.models.spec import RewardModelSpec
 from assay.runs.contamination_gate import BenchmarkState, benchmarks_in, contamination_of, record_waivers
-from assay.runs.record import Run, recorded_paths
+from assay.runs.record import Run
 from assay.workspace import Workspace
 from assay_rm_training.runs.recorded import snapshot_id
 from assay_serving.composition.part_loader import models_of
@@ -73,9 +73,8 @@ def uses_of_judges(workspace: Workspace, snapshot: str | None) -> tuple[Benchmar
     with workspace.store.unit() as db:
         carried = db.execute(_CARRIED, {"snapshot": snapshot}).fetchall()
         paths = [row[0] for row in db.execute(_JUDGES, {"snapshot": snapshot}).fetchall()]
-        stored = recorded_paths(db)
     recorded = (uses_from(json.loads(uses)) for (uses,) in carried)
-    return union(*recorded, *(uses_of_model(workspace, str(workspace.located_path(path, stored))) for path in paths))
+    return union(*recorded, *(uses_of_model(workspace, str(workspace.located_path(path))) for path in paths))
 
 
 def relevant(

@@ -84,9 +84,6 @@ class OpenRLHFReward:
             raise BackendError(f"{response.url} did not answer as OpenRLHF's reward server: {error}") from error
 
 
-AssayReward = OpenRLHFReward  #: name in earlier versions
-
-
 @cache
 def from_environment() -> OpenRLHFReward:
     """Raises BadInputError where $ASSAY_REWARD_URL is not set."""

@@ -95,9 +95,7 @@ def constraint_from_dict(payload: Mapping[str, Any], *, allow_code: bool = False
     cls = VERIFIERS.find(kind)
     valid = {field.name for field in fields(cls)}
     settings = {
-        cls.old_fields.get(name, name): tuple(value) if isinstance(value, list) else value
-        for name, value in payload.items()
-        if name != "kind"
+        name: tuple(value) if isinstance(value, list) else value for name, value in payload.items() if name != "kind"
     }
     if extra := sorted(settings.keys() - valid):
         raise BadInputError(f"a {kind} constraint has no such field", field=extra[0])

@@ -44,7 +44,6 @@ class Constraint(ABC):
     names_the_answer: ClassVar[bool] = (
         False  #: a verdict's detail says what is right: not for a policy that tries again
     )
-    old_fields: ClassVar[Mapping[str, str]] = {}  #: names of fields in files of earlier versions
 
     def __init_subclass__(cls) -> None:
         if "kind" not in vars(cls):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -12,16 +11,14 @@ from typer.testing import CliRunner
 from web_pages import opened, running_web, signed_in
 
 from assay.cli.main import build_app
-from assay.system.hash_chain import check_audit_log
 from assay.workspace import Workspace
 from assay_pipelines.annotation.items import QueueItem
 from assay_pipelines.annotation.ledger import FILE as LEDGER
 from assay_pipelines.annotation.queues import create_queue, get_queue
 from assay_web.accounts.access_file import FILE, AccessFile
 from assay_web.accounts.accounts import add_account
-from assay_web.accounts.audit_log import record
 from assay_web.accounts.passwords import Passwords
-from assay_web.accounts.projects import join, leave, projects_of
+from assay_web.accounts.projects import projects_of
 from assay_web.settings import PasswordCost
 
 if TYPE_CHECKING:
@@ -127,34 +124,6 @@ def test_projects_in_the_terminal(workspace: Workspace) -> None:
         build_app(), ["queue", "create", "clinical", "--project", "law", "--workspace", str(workspace.root)]
     )
     assert refused.exit_code != 0
-
-
-def test_files_of_an_older_version_get_the_default_project_and_a_chained_log(workspace: Workspace) -> None:
-    ids = import_pairs(workspace, 2)
-    create_queue(workspace, "before", [QueueItem(c) for c in ids], gold_checks=0.0, run_id=None)
-    with AccessFile(workspace.root / FILE) as access:
-        add_account(access, Passwords(CHEAP), "grace", "annotator", PASSWORD, by="test")
-        for n in range(5):
-            record(access, "grace", "cast_vote", f"queue-{n}")
-    with sqlite3.connect(workspace.root / FILE) as db:  # as version 3 had them
-        db.execute("DROP TABLE members")
-        db.execute("ALTER TABLE audit DROP COLUMN hash")
-        db.execute("ALTER TABLE invitations DROP COLUMN project")
-        db.execute("PRAGMA user_version = 3")
-    with sqlite3.connect(workspace.root / LEDGER) as db:
-        db.execute("ALTER TABLE queues DROP COLUMN project")
-        db.execute("PRAGMA user_version = 2")
-    assert check_audit_log(workspace.root) is None, "nothing is chained yet"
-    with AccessFile(workspace.root / FILE) as access:
-        assert projects_of(access, "grace") == ["default"]
-        record(access, "grace", "cast_vote", "queue-5")
-        join(access, "grace", "medical")
-        leave(access, "grace", "default")
-        assert projects_of(access, "grace") == ["medical"]
-    state = check_audit_log(workspace.root)
-    assert state is not None
-    assert (state.lines, state.broken) == (6, None)
-    assert get_queue(workspace, "before").project == "default"
 
 
 @pytest.mark.browser

@@ -123,7 +123,7 @@ def test_which_kinds_run_in_workers() -> None:
 
 
 def test_fields_by_their_old_names_are_read() -> None:
-    assert constraint_from_dict({"kind": "regex", "pattern": "a", "whole": False}) == Regex("a", full_match=False)
+    assert constraint_from_dict({"kind": "regex", "pattern": "a", "full_match": False}) == Regex("a", full_match=False)
 
 
 def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

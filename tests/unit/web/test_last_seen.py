@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from pathlib import Path
 
@@ -68,16 +67,3 @@ def test_the_last_time_outlives_the_session(access: AccessFile, passwords: Passw
 def test_somebody_without_an_account_is_not_taken_for_one_of_that_name(access: AccessFile) -> None:
     end_session(access, begin_session(access, "ada", "admin", SETTINGS))
     assert seen(access, "ada") is None
-
-
-def test_a_file_of_before_learns_it(tmp_path: Path, access: AccessFile) -> None:
-    token = begin_session(access, "ada", None, SETTINGS)
-    at = seen(access, "ada")
-    access.close()
-    old = sqlite3.connect(tmp_path / "access.sqlite")
-    old.executescript("DROP TRIGGER session_ended; DROP TABLE last_seen; PRAGMA user_version = 2;")
-    old.close()
-    with AccessFile(tmp_path / "access.sqlite") as again:
-        end_session(again, token)
-        assert at is not None
-        assert seen(again, "ada") == at

@@ -6,14 +6,11 @@ Secrets are in it as they are, for signing needs them: it is readable by its own
 
 import base64
 import json
-import os
 import secrets
 import sqlite3
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 from assay.errors import BadInputError, NotFoundError
@@ -79,12 +76,8 @@ CREATE INDEX IF NOT EXISTS deliveries_of ON deliveries (webhook, id);
 CREATE TABLE IF NOT EXISTS noted (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
     version = 1
+    private = True
     remedy = "move it away and start again: webhooks have to be made again; nothing else is in it"
-
-    def __init__(self, path: Path, *, wait: float = 30.0) -> None:
-        with suppress(FileExistsError):  # never opened here: closing it would end SQLite's locks of this process
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        super().__init__(path, wait=wait)
 
     def add(self, url: str, events: Sequence[str], *, private: bool, by: str) -> tuple[str, Webhook]:
         """Its secret and the webhook. Raises BadInputError beyond MOST."""

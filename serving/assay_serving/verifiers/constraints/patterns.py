@@ -5,7 +5,6 @@ is matched in a worker process, which is killed at its time limit.
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,7 +20,6 @@ class Regex(Constraint):
 
     foreign: ClassVar[bool] = True
     pattern: str
-    old_fields: ClassVar[Mapping[str, str]] = {"whole": "full_match"}
     full_match: bool = True  #: False searches
 
     def __post_init__(self) -> None:
