@@ -46,16 +46,13 @@ def test_a_failed_run_keeps_its_error_and_metrics(workspace: Workspace) -> None:
     assert found == [("failed", "ValueError: no", "3")]
 
 
-@pytest.mark.parametrize("form", ["relative", "absolute"])
-def test_a_copied_workspace_names_its_own_models(workspace: Workspace, tmp_path: Path, form: str) -> None:
+def test_a_copied_workspace_names_its_own_models(workspace: Workspace, tmp_path: Path) -> None:
     folder = workspace.models / "rm"
     folder.mkdir()
     with start_run(workspace, "train", {}) as run:
         artifact = run.add_artifact("reward_model", "rm", folder, content_hash="h")
     with workspace.store.unit() as db:
         assert db.execute("SELECT path FROM artifacts").fetchone() == ("models/rm",)
-        if form == "absolute":  # as earlier versions stored it
-            db.execute("UPDATE artifacts SET path = ?", [str(folder)])
     copied = Workspace.open(shutil.copytree(workspace.root, tmp_path / "copy"))
     for own in (workspace, copied):
         assert locate_model(own, "rm") == (str(own.models / "rm"), artifact)

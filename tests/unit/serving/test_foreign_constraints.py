@@ -122,10 +122,6 @@ def test_which_kinds_run_in_workers() -> None:
     assert {name for name in VERIFIERS.names() if VERIFIERS.find(name).foreign} == UNTRUSTED.keys()
 
 
-def test_fields_by_their_old_names_are_read() -> None:
-    assert constraint_from_dict({"kind": "regex", "pattern": "a", "full_match": False}) == Regex("a", full_match=False)
-
-
 def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for constraint, package in ((MathAnswer("1"), "math-verify"), (JsonSchema("{}"), "jsonschema")):
