@@ -51,7 +51,7 @@ class SourceOptions:
         from assay_pipelines.importers.source import ImportConfig
 
         columns = parse_mapping(list(self.map), list(self.values))
-        read = {"split": self.split, "subset": self.subset, "encoding": self.encoding}
+        read: dict[str, Any] = {"split": self.split, "subset": self.subset, "encoding": self.encoding}
         return ImportConfig(
             self.path, self.format, mapping=dict(columns.paths), values=dict(columns.values), **read, **options
         )
