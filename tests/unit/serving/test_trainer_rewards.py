@@ -288,8 +288,8 @@ def test_openrlhf_gets_tensors_of_the_conversations_scores(
     too_long = [*queries[:2], rendered(QUESTIONS[0], "x" * 3000)]
     with pytest.raises((BadInputError, BackendError)):
         openrlhf.reward_func(too_long, [""] * 3, [None] * 3)
-    reward: openrlhf.AssayReward = pickle.loads(
-        pickle.dumps(openrlhf.AssayReward(server.url, model="rm", api_key=KEY, failure_reward=-9.0))
+    reward: openrlhf.OpenRLHFReward = pickle.loads(
+        pickle.dumps(openrlhf.OpenRLHFReward(server.url, model="rm", api_key=KEY, failure_reward=-9.0))
     )
     found = reward(too_long, [""] * 3, [None] * 3)
     assert found["rewards"].tolist() == pytest.approx([*expected[:2], -9.0], abs=1e-4)
