@@ -31,7 +31,6 @@ CHANGEABLE = frozenset(("steps", "name", "rewards", "parallel", *_CHANGEABLE_SET
 
 
 def register(app: typer.Typer) -> None:
-    """Add this part's commands to the application."""
     app.command("rl")(rl)
     app.command("recipes")(recipes)
     app.command("export-policy")(export_policy)

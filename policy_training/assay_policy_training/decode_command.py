@@ -12,7 +12,6 @@ from assay_policy_training.measure_command import table_text, values_of_settings
 
 
 def register(app: typer.Typer) -> None:
-    """Add this part's commands to the application."""
     app.command("decode")(decode)
 
 

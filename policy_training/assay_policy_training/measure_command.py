@@ -11,7 +11,6 @@ from assay_policy_training.measures.kind import MEASURES
 
 
 def register(app: typer.Typer) -> None:
-    """Add this part's commands to the application."""
     app.command("measure")(measure)
 
 

@@ -11,7 +11,6 @@ from assay_policy_training.core.response_options import ResponseOptions
 
 
 def register(app: typer.Typer) -> None:
-    """Add this part's command to the application."""
     app.command("step-values")(step_values)
 
 

@@ -11,7 +11,6 @@ from assay_rm_training.run_settings import AttackConfig
 
 
 def register(app: typer.Typer) -> None:
-    """Add this part's commands to the application."""
     app.command("attack")(attack)
 
 

@@ -9,7 +9,6 @@ from assay.cli.options import WorkspaceOption
 
 
 def register(app: typer.Typer) -> None:
-    """Add this part's command to the application."""
     app.command("serve-environment")(serve_environment)
 
 

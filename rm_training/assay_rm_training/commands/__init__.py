@@ -11,7 +11,6 @@ from assay_rm_training.commands.verification import verify
 
 
 def register(app: typer.Typer) -> None:
-    """Add this part's commands to the application."""
     group.register(app)
     for name, command in (
         ("eval", eval_),

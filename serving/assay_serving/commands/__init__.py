@@ -6,7 +6,6 @@ from assay_serving.commands import admin, chat, compose, keys, score, serve
 
 
 def register(app: typer.Typer) -> None:
-    """Add this part's commands to the application."""
     app.command("serve")(serve.serve)
     app.command("serve-chat")(chat.serve_chat)
     app.command("score")(score.score)

@@ -34,7 +34,6 @@ class AdminServer:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the group to the application."""
     group = typer.Typer(no_args_is_help=True, help="Load, unload and swap the models of a running reward server.")
     for command in (status, load, unload, swap, promote, abort, reference, reload):
         group.command(command.__name__)(settings_options(AdminServer)(command))

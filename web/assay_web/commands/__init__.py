@@ -9,7 +9,6 @@ from assay_web.commands.web import web
 
 
 def register(app: typer.Typer) -> None:
-    """Add this part's commands to the application."""
     app.command("demo")(demo)
     app.command("report")(report)
     app.command("web")(web)
