@@ -21,7 +21,7 @@ from assay.errors import BadInputError
 from assay.models.attention.packing import TokenGroup, backbone, can_pack, forward, takes_positions, unwrapped
 from assay.models.devices import to_device
 from assay.models.heads import position_ids
-from assay.models.token_losses import CHUNK_TOKENS, in_chunks, log_probs
+from assay.models.token_losses import CHUNK_TOKENS, KEPT_CHUNKS, in_chunks, token_statistics
 from assay.models.vision import without_image_places
 from assay_policy_training.core.sampling import prune
 
@@ -89,7 +89,9 @@ def score_tokens(
             teacher_logits = teacher_head(*teacher_state) if teacher_head is not None else None
         return _head_scores(head, state, target, temperature, prune_log_ratio, extras, teacher_logits)
 
-    chunk_scores = in_chunks(of_chunk, *inputs, size=chunk_tokens)
+    # What else has a gradient holds float32 numbers of the logits' size.
+    kept = 1 if prune_log_ratio is not None or extras & {"entropy_gradient", "teacher_kl"} else KEPT_CHUNKS
+    chunk_scores = in_chunks(of_chunk, *inputs, size=chunk_tokens, kept=kept)
     mask = to_device(mask, states.device)
     spread = {name: _spread([part[name] for part in chunk_scores], mask) for name in chunk_scores[0]}
     if "hidden" in extras:
@@ -167,22 +169,27 @@ def _head_scores(
 ) -> dict[str, Tensor]:
     logits = head(state)
     if temperature != 1:
-        logits = logits / temperature
+        logits = logits.float() / temperature
     scores: dict[str, Tensor] = {}
-    pruned = prune(logits, prune_log_ratio)
+    by_gradient = "entropy_gradient" in extras and torch.is_grad_enabled()
     if prune_log_ratio is None:
-        scores["logp"], normaliser = log_probs(logits, target)
-    else:
+        scores["logp"], normaliser, scores["entropy"], _ = token_statistics(logits, target)
+        if extras <= {"entropy", "hidden"}:
+            return scores
+    logits = logits.float()
+    pruned = prune(logits, prune_log_ratio)
+    if prune_log_ratio is not None:
         picked, normaliser = logits.gather(-1, target[:, None]).squeeze(-1), pruned.logsumexp(-1)
         outside = pruned.detach().gather(-1, target[:, None]).squeeze(-1).isinf()
         scores["logp"] = picked - torch.where(outside, logits.logsumexp(-1), normaliser)
         scores["outside"] = outside.float()
-    with torch.set_grad_enabled("entropy_gradient" in extras and torch.is_grad_enabled()):
-        finite = pruned if prune_log_ratio is None else pruned.masked_fill(pruned.isinf(), 0.0)
-        p = (pruned - normaliser[:, None]).exp_()
-        scores["entropy"] = normaliser - (p * finite if torch.is_grad_enabled() else p.mul_(finite)).sum(-1)
+    if prune_log_ratio is not None or by_gradient:
+        with torch.set_grad_enabled(by_gradient):
+            finite = pruned if prune_log_ratio is None else pruned.masked_fill(pruned.isinf(), 0.0)
+            p = (pruned - normaliser[:, None]).exp_()
+            scores["entropy"] = normaliser - (p * finite if by_gradient else p.mul_(finite)).sum(-1)
     if teacher_logits is not None:
-        scores["teacher_kl"] = full_kl(pruned, teacher_logits / temperature)
+        scores["teacher_kl"] = full_kl(pruned, teacher_logits.float() / temperature)
     with torch.no_grad():
         if "sum_pi_sq" in extras:
             scores["sum_pi_sq"] = ((2 * pruned).logsumexp(-1) - 2 * normaliser).exp()
@@ -219,14 +226,15 @@ def trunk(model: Any) -> Callable[..., Any]:
 
 
 def vocabulary_head(model: Any) -> Callable[[Tensor], Tensor]:
-    """Hidden states [N,d] -> logits [N,V] float32, with the soft cap of models that have one."""
+    """Hidden states [N,d] -> logits [N,V] in the format of the products, float32 with the soft cap of models that have
+    one."""
     base = unwrapped(model)
     linear = base.get_output_embeddings()
     cap = getattr(base.config, "final_logit_softcapping", None)
 
     def logits(state: Tensor) -> Tensor:
-        raw: Tensor = linear(state).float()
-        return without_image_places(raw if cap is None else cap * torch.tanh(raw / cap), base.config)
+        raw: Tensor = linear(state)
+        return without_image_places(raw if cap is None else cap * torch.tanh(raw.float() / cap), base.config)
 
     return logits
 
@@ -246,7 +254,7 @@ def check_head(model: PreTrainedModel, device: torch.device) -> None:
     expected = logits.log_softmax(-1)[0, 3:-1].gather(-1, later).squeeze(-1)
     if model.dtype in (torch.bfloat16, torch.float16):
         states = trunk(model)(input_ids=inputs, use_cache=False).last_hidden_state[0, 3:-1]
-        rescored = vocabulary_head(model)(states).log_softmax(-1).gather(-1, later).squeeze(-1)
+        rescored = vocabulary_head(model)(states).float().log_softmax(-1).gather(-1, later).squeeze(-1)
     else:
         rescored = score_tokens(model, ids[:, :4], mask[:, :4], ids[:, 4:], mask[:, 4:], temperature=1.0).logp[0]
     # The last bits differ; a missing scale or cap differs by whole units.

@@ -7,8 +7,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from assay.models import token_losses as token_losses_module
 from assay.models.devices import kept_casts
-from assay.models.token_losses import CHUNK_TOKENS, log_probs, token_losses
+from assay.models.token_losses import CHUNK_TOKENS, KEPT_CHUNKS, LARGE_BLOCK, token_losses, token_statistics
 from assay.planning.fake_step import measured
 
 Loss = Callable[[torch.nn.Linear, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -24,7 +25,7 @@ def in_parts(head: torch.nn.Linear, states: torch.Tensor, targets: torch.Tensor)
 
 def test_chunks_have_the_losses_and_gradients_of_all_at_once() -> None:
     torch.manual_seed(0)
-    head, states = torch.nn.Linear(16, 997), torch.randn(2 * CHUNK_TOKENS + 7, 16)
+    head, states = torch.nn.Linear(16, 997), torch.randn((KEPT_CHUNKS + 1) * CHUNK_TOKENS + 7, 16)
     targets, shares = torch.randint(0, 997, (len(states),)), torch.randn(len(states))
 
     def run(loss: Loss) -> list[torch.Tensor]:
@@ -40,12 +41,13 @@ def test_chunks_have_the_losses_and_gradients_of_all_at_once() -> None:
 
 def test_the_gradient_of_log_probs_and_their_normaliser() -> None:
     logits = torch.randn(5, 9, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda given: log_probs(given, torch.arange(5)), logits)
+    assert torch.autograd.gradcheck(lambda given: token_statistics(given, torch.arange(5))[:2], logits)
 
 
-def test_memory_is_that_of_a_chunk_and_not_of_the_batch() -> None:
-    """With a vocabulary of 128k, bfloat16 products and float32 logits; counted on tensors without memory."""
-    vocabulary, tokens = 128_256, 8 * CHUNK_TOKENS
+def test_memory_is_that_of_chunks_and_not_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a vocabulary of 128k and bfloat16 products; counted on tensors without memory."""
+    monkeypatch.setattr(token_losses_module, "BLOCK", LARGE_BLOCK)
+    vocabulary, tokens = 128_256, 4 * CHUNK_TOKENS
     targets = torch.randint(0, vocabulary, (tokens,))
 
     def peak(loss: Loss, number: int) -> int:
@@ -61,9 +63,9 @@ def test_memory_is_that_of_a_chunk_and_not_of_the_batch() -> None:
         return measured([head], [], step).bytes - 2 * head.weight.nbytes
 
     logits = 4 * CHUNK_TOKENS * vocabulary
-    assert peak(in_parts, tokens) == pytest.approx(peak(in_parts, CHUNK_TOKENS), rel=0.05)
+    assert peak(in_parts, tokens) == pytest.approx(peak(in_parts, KEPT_CHUNKS * CHUNK_TOKENS), rel=0.05)
     assert peak(in_parts, tokens) < 2.2 * logits
-    assert peak(at_once, tokens) > 20 * logits
+    assert peak(at_once, tokens) > 10 * logits
 
 
 class _Casts(TorchDispatchMode):  # type: ignore[no-untyped-call]
