@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from assay.domain import Message
-from assay.errors import BadInputError
+from assay.errors import BackendError, BadInputError
 from assay.models.loading import resolve_model
+from assay.models.parallelism.strategy import SingleProcess
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.config import Optimisation
 from assay_policy_training.core.policy import Lora, Policy
@@ -135,6 +136,25 @@ def test_tokens_that_are_given_are_read_and_not_valued(policy: Policy, rollouts:
     torch.testing.assert_close(values[0, 4:], critic.values(row)[0, 4:], atol=1e-6, rtol=1e-5)
     expected = hinted.with_(values=values, returns=torch.ones(values.shape))
     assert float(gradient(critic, expected, torch.arange(1)).abs().max()) > 0
+
+
+def test_each_row_has_a_value_or_an_error_says_how_many_lack_one(policy: Policy, rollouts: RolloutBatch) -> None:
+    """Rows without tokens are in a pass too; of two processes whose other one returns nothing, rows are missing."""
+    critic = opened(policy, ValueModel(micro_batch_rows=3), seed=1)
+    nothing = torch.zeros_like(rollouts.mask[:5])
+    mask = torch.cat([nothing, rollouts.mask[5:]])
+    values = critic.values(rollouts.with_(mask=mask, loss_mask=mask))
+    assert not values[:5].any()
+    torch.testing.assert_close(values[5:], critic.values(rollouts)[5:], atol=1e-5, rtol=1e-4)
+    assert critic.values(rollouts.select([])).shape == (0, rollouts.mask.shape[1])
+
+    class OneOfTwo(SingleProcess):
+        rank, world = 0, 2
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(policy, "parallel", OneOfTwo())
+        with pytest.raises(BackendError, match="values of 6 of 12 rows"):
+            critic.values(rollouts)
 
 
 def test_rows_without_a_reward_teach_nothing(policy: Policy, rollouts: RolloutBatch) -> None:

@@ -18,7 +18,8 @@ import torch
 from annotated_types import Ge, Gt
 from torch import Tensor
 
-from assay.errors import BadInputError
+from assay.errors import BackendError, BadInputError
+from assay.models import config_only
 from assay.models.attention.packing import can_pack
 from assay.models.devices import read_values, to_device
 from assay.models.frozen_weights import loading_device
@@ -69,7 +70,7 @@ class ValueCritic:
 
     @torch.no_grad()
     def values(self, batch: RolloutBatch) -> Tensor:
-        """[B,T] float32 on the CPU."""
+        """[B,T] float32 on the CPU. Raises BackendError where no process computed a row's."""
         all_values = torch.zeros(batch.mask.shape)
         computed: list[tuple[Tensor, Tensor]] = []
         parts = [(piece, batch.select(piece.rows)) for piece in self._pieces(batch, torch.arange(len(batch)))]
@@ -80,8 +81,11 @@ class ValueCritic:
             values[part.present] = present_values
             if piece.counts:
                 computed.append((piece.rows, torch.where(part.mask, values, 0.0)))
+        missing = torch.ones(len(batch), dtype=torch.bool)
         for rows, values in [piece for share in self._parallel.gather(computed) for piece in share]:
-            all_values[rows] = values
+            all_values[rows], missing[rows] = values, False
+        if config_only.active() is None and missing.any():  # in a plan the other processes have what this one has
+            raise BackendError(f"no process computed the values of {int(missing.sum())} of {len(batch)} rows")
         return all_values
 
     def update(self, batch: RolloutBatch, *, step: int, seed: int) -> dict[str, float]:
