@@ -98,7 +98,12 @@ def _vllm() -> Check:
             continue
     interpreter = os.environ.get("ASSAY_VLLM_PYTHON")
     where = f"; ASSAY_VLLM_PYTHON names {interpreter}" if interpreter else ""
-    return Check("vllm", "optional", f"not in this environment, it needs its own{where}", "docs/serving/engines.md")
+    return Check(
+        "vllm",
+        "optional",
+        f"not in this environment, it needs its own{where}",
+        "pip install vllm, in an environment of its own",
+    )
 
 
 def _package(name: str, absent: State, purpose: str, fix: str) -> Check:

@@ -1,9 +1,12 @@
 """The one error hierarchy of Assay.
 
 Covers: what can go wrong in a way a person or a caller can act on; each class carries the process exit code of
-the command line. Leaves out: programming errors, which stay ordinary exceptions and propagate.
+the command line; the nearest names for a message. Leaves out: programming errors, which stay ordinary exceptions and
+propagate.
 """
 
+import difflib
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -87,3 +90,9 @@ class LateError(BackendError):
     """The time limit was exceeded."""
 
     code = "timeout"
+
+
+def nearest_names(name: object, names: Iterable[str], most: int = 3) -> str:
+    """`; did you mean A or B?`, "" where no name is near."""
+    near = difflib.get_close_matches(str(name), list(names), n=most)
+    return f"; did you mean {' or '.join(near)}?" if near else ""

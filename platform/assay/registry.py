@@ -24,7 +24,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, Generic, TypeVar
 
-from assay.errors import AssayError, BackendError, BadInputError, NotFoundError
+from assay.errors import AssayError, BackendError, BadInputError, NotFoundError, nearest_names
 
 T = TypeVar("T")
 
@@ -177,12 +177,12 @@ def unknown(
 ) -> BadInputError:
     """The error for a name that is not there: it says the nearest names, or all of them where they are few."""
     names = sorted(names)
-    near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.6)
+    near = nearest_names(name, names)
     choices = f"one of {', '.join(names)}" if names else "none is installed"
     if len(names) > MANY:
         nearest = difflib.get_close_matches(str(name), names, n=3, cutoff=0.0)
         choices = f"the nearest of {len(names)} are {', '.join(nearest)}"
-    hint = f"did you mean {' or '.join(near)}?" if near else choices
+    hint = near.removeprefix("; ") or choices
     return BadInputError(f"no {what} is named {name!r}; {hint}" + (f" (or {more})" if more else ""), field=field)
 
 
@@ -293,7 +293,7 @@ def _load(target: str, what: str, field: str | None) -> Any:
         raise BackendError(f"{what} cannot be imported: {error}") from error
     for part in path.split("."):
         if not hasattr(thing, part):
-            raise BadInputError(f"{what}: {module} has no {part!r}{_near(thing, part)}", field=field)
+            raise BadInputError(f"{what}: {module} has no {part!r}{nearest_names(part, _public(thing))}", field=field)
         thing = getattr(thing, part)
     return thing
 
@@ -306,7 +306,8 @@ def _from_file(folder: Path, source: str, attribute: str, field: str | None) -> 
     name = f"{_FILE_MODULE}{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
     module = sys.modules.get(name) or _execute(path, name)
     if not hasattr(module, attribute):
-        raise BadInputError(f"it has no {attribute!r}{_near(module, attribute)}", file=path, field=field)
+        near = nearest_names(attribute, _public(module))
+        raise BadInputError(f"it has no {attribute!r}{near}", file=path, field=field)
     return getattr(module, attribute)
 
 
@@ -324,9 +325,8 @@ def _execute(path: Path, name: str) -> ModuleType:
     return module
 
 
-def _near(thing: object, name: str) -> str:
-    near = difflib.get_close_matches(name, [a for a in dir(thing) if not a.startswith("_")], n=2)
-    return f"; did you mean {' or '.join(near)}?" if near else ""
+def _public(thing: object) -> list[str]:
+    return [attribute for attribute in dir(thing) if not attribute.startswith("_")]
 
 
 def _has(thing: Any, name: str) -> bool:

@@ -14,7 +14,7 @@ from assay.cli.resume import is_given, refuse_changes
 from assay.cli.settings_options import settings_options
 from assay.cli.sweep import SeedsOption, SweepOption, SweepOptions, members_of, run_group, show_group, sweep_options
 from assay.errors import BadInputError
-from assay.planning.request import requested
+from assay.planning.request import plan_progress, requested
 from assay_policy_training.core.response_options import ConversationOptions
 from assay_policy_training.training.config import PolicyRunConfig
 
@@ -250,14 +250,14 @@ def rl(
         plan = planned({})
         if request is not None:
             from assay.planning.cards import find_card
-            from assay.planning.known_plans import keep_plan
+            from assay.planning.known_plans import keep_plan, prompts_of
             from assay.runs.record import locate_model
             from assay_policy_training.training.plan import plan_policy
 
             base = locate_model(target, plan.policy)[0]
-            estimate = plan_policy(plan, base, find_card(request.card), request)
-            of_rows = f"prompts of {request.prompt_tokens} tokens"
-            keep_plan(estimate, base, plan.memory_settings, request.ranks, of_rows)
+            with plan_progress() as advance:
+                estimate = plan_policy(plan, base, find_card(request.card), request, advance)
+            keep_plan(estimate, base, plan.memory_settings, request.ranks, prompts_of(request.prompt_tokens))
             emit(estimate.to_dict(), str(estimate), as_json=as_json)
             return
 

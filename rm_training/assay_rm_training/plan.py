@@ -25,6 +25,7 @@ from assay.planning.fake_step import measured, planned
 from assay.planning.made_up import text_of
 from assay.planning.plan import MeasuredStep, MemoryPlan, check_format, make_plan
 from assay.planning.request import PlanRequest
+from assay.runs.progress_bar import Advance, silent
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.principle_rows import PrincipleRow
 from assay_rm_training.data.response_labels import UnpairedResponse
@@ -121,10 +122,18 @@ class PlannedRewardModel:
 
 
 def plan_training(
-    method: Method, config: TrainingConfig, rows: Collection[Any] | None, card: Card, request: PlanRequest
+    method: Method,
+    config: TrainingConfig,
+    rows: Collection[Any] | None,
+    card: Card,
+    request: PlanRequest,
+    advance: Advance = silent,
 ) -> MemoryPlan:
-    """`rows`: of the data, the longest of which decide; None: made-up ones. Raises BadInputError for a method whose
-    rows cannot be made up, a number format that the card lacks, what several processes do not train."""
+    """`rows`: of the data, the longest of which decide; None: made-up ones. `advance`: as of `make_plan`.
+
+    Raises BadInputError for a method whose rows cannot be made up, a number format that the card lacks, what several
+    processes do not train.
+    """
     check_format(card, config.dtype)
     division = request.division(config.parallel)
     check_optimiser(config.optimizer, division)
@@ -132,7 +141,7 @@ def plan_training(
     if config.dtype == "auto":
         config = replace(config, dtype="bfloat16" if card.has_bfloat16 else "float32")
     training = PlannedRewardModel(method, config, card, request, rows, request.ranks)
-    return make_plan(training, card, changes=request.changes)
+    return make_plan(training, card, changes=request.changes, advance=advance)
 
 
 def _prepared(

@@ -28,8 +28,14 @@ class Loader:
     def load(self, config: ModelConfig) -> Scorer:
         """The model at a path, hub id or URL (`open` also takes names of artifacts), by the engine that it names.
 
-        Raises BadInputError for an unknown engine, kind or correction, and what the engine raises.
+        Raises BadInputError for an unknown engine, kind or correction, BackendError where it has no room, and what the
+        engine raises.
         """
+        if config.engine == "transformers":
+            from assay.planning.scoring_memory import check_room
+
+            limits = {"device": config.device, "token_budget": config.token_budget}
+            check_room(config.name, config.reference, dtype=config.dtype, **limits)
         scorer: Scorer = ENGINES.accept(ENGINES.find(config.engine).load(config, self), config.engine)
         if config.correct is not None:
             from assay_serving.engines.length_corrected import with_correction

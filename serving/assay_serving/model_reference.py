@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from assay.errors import NotFoundError
+from assay.errors import NotFoundError, nearest_names
 from assay.models.readings import implicit_parts
 
 if TYPE_CHECKING:
@@ -112,7 +112,8 @@ def located(reference: str, workspace: Path | None = None) -> str:
         return folder
     names = [str(name) for (name,) in rows[:_NAMES_SHOWN]]
     more = f" and {len(rows) - len(names)} more" if len(rows) > len(names) else ""
-    raise NotFoundError(f"no model {reference!r}; the workspace has {', '.join(names)}{more}")
+    hint = nearest_names(reference, OWN)  # those of the workspace `locate_model` compares
+    raise NotFoundError(f"no model {reference!r}; the workspace has {', '.join(names)}{more}{hint}")
 
 
 def find_workspace(path: Path | None) -> "Workspace | None":

@@ -9,7 +9,7 @@ file of them that resumes where it was interrupted, counts of failures by reason
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -62,10 +62,12 @@ class ScoreReport:
         return f"{counted(self.rows, 'row')}: {counted(self.scored, 'response')} scored{cut}, {self.failed} failed{why}"
 
 
-def read_rows(path: Path, principle: str | None = None) -> Iterator[ScoreRow]:
-    """The file's lines; `principle` is for those that name none. Raises BadInputError when the file cannot be read;
-    wrong lines are rows with an error."""
+def read_rows(path: Path, principle: str | None = None, numbers: Container[int] | None = None) -> Iterator[ScoreRow]:
+    """The file's lines, of these `numbers`; `principle` is for those that name none. Raises BadInputError when the file
+    cannot be read; wrong lines are rows with an error."""
     for number, line in Lines(path):
+        if numbers is not None and number not in numbers:
+            continue
         fields: dict[str, Any] = {}
         try:
             fields = parse_object(line)

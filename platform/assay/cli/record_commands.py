@@ -16,6 +16,7 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Also where recorded 
 def register(app: typer.Typer) -> None:
     runs = typer.Typer(invoke_without_command=True)
     runs.callback()(list_runs)
+    runs.command("list", hidden=True)(list_runs)
     add_commands(runs, compare, show, note, remove=remove_run)
     app.add_typer(runs, name="runs")
     add_commands(app, publish)
@@ -25,6 +26,7 @@ def models_group() -> typer.Typer:
     """`assay models` without what other parts add to it."""
     models = typer.Typer(invoke_without_command=True)
     models.callback()(list_models)
+    models.command("list", hidden=True)(list_models)
     add_commands(models, compare=compare_models, remove=remove_model)
     return models
 
@@ -50,7 +52,9 @@ def list_runs(
     from assay.runs import catalogue
 
     chosen = {"kind": kind, "group": group, "tag": tag, "archived": archived, "limit": limit}
-    rows = catalogue.list_runs(Workspace.find(workspace), **chosen)  # type: ignore[arg-type]
+    target = Workspace.find(workspace)
+    rows = catalogue.list_runs(target, **chosen)  # type: ignore[arg-type]
+    none = f"no such runs in {target.root}" if kind or group or tag else f"no runs in {target.root} yet"
     lines = [
         f"{run.id}  {run.kind:<12} {run.status:<11} {run.started}  "
         f"{'' if run.seconds is None else f'{run.seconds:.0f} s':>8}  {', '.join(run.models)}"
@@ -59,7 +63,7 @@ def list_runs(
         + (" (archived)" if run.archived else "")
         for run in rows
     ]
-    emit({"runs": [asdict(run) for run in rows]}, "\n".join(lines) or "no runs", as_json=as_json)
+    emit({"runs": [asdict(run) for run in rows]}, "\n".join(lines) or none, as_json=as_json)
 
 
 def show(workspace: Workspace, run: Annotated[str, typer.Argument(metavar="RUN")]) -> CommandResult:
@@ -188,14 +192,16 @@ def list_models(
 
     from assay.runs import catalogue
 
-    rows = catalogue.list_models(Workspace.find(workspace), kind=kind)
+    target = Workspace.find(workspace)
+    rows = catalogue.list_models(target, kind=kind)
+    none = f"no {kind or 'model'} in {target.root} yet"
     width = max((len(model.name) for model in rows), default=0)
     lines = [
         f"{model.name:<{width}}  {model.kind:<12} {model.bytes / 1e6:>9.1f} MB  {model.created}  "
         f"{model.run or ''}" + (" (files removed)" if model.removed else "")
         for model in rows
     ]
-    emit({"models": [asdict(model) for model in rows]}, "\n".join(lines) or "no models", as_json=as_json)
+    emit({"models": [asdict(model) for model in rows]}, "\n".join(lines) or none, as_json=as_json)
 
 
 def remove_model(

@@ -5,7 +5,6 @@ Leaves out: training and comparing (`assay.runs.sweep`).
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 import typer
 
 from assay.cli.options import emit
-from assay.errors import BackendError, BadInputError
+from assay.errors import BackendError, BadInputError, nearest_names
 from assay.system.plurals import counted
 
 if TYPE_CHECKING:
@@ -170,8 +169,7 @@ def _values(context: typer.Context, entry: str, fixed: Collection[str], *, keys:
     reserved = (*fixed, *SweepOptions._fields)
     if not of_recipe and (parameter is None or parameter.name in reserved):
         names = [n for n, p in options.items() if p.name not in reserved]
-        near = difflib.get_close_matches(name, names)
-        hint = f"; did you mean {', '.join(near)}?" if near else "; seeds are --seeds N" if name == "seed" else ""
+        hint = nearest_names(name, names) or ("; seeds are --seeds N" if name == "seed" else "")
         raise BadInputError(f"{name!r} is no option that can be swept{hint}", field="--sweep")
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not words:

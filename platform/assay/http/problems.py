@@ -7,13 +7,16 @@ failures of single items, which are entries of a reply with status 200 (`assay.s
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
 from http import HTTPStatus
-from typing import Any
+from typing import Any, get_type_hints
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from assay.errors import (
     AssayError,
@@ -24,6 +27,7 @@ from assay.errors import (
     LateError,
     NotFoundError,
     RateLimitError,
+    nearest_names,
 )
 
 MEDIA_TYPE = "application/problem+json"
@@ -141,11 +145,11 @@ _STATUSES: dict[type[AssayError], int] = {
 }
 
 
-def problem_of_invalid(error: RequestValidationError) -> ProblemError:
-    """The reply to a body or parameters of the wrong shape, naming the fields."""
+def problem_of_invalid(error: RequestValidationError, names: Collection[str] = ()) -> ProblemError:
+    """The reply to a body or parameters of the wrong shape, naming the fields. `names`: that a body may have."""
     # Of a union's branches the one that got furthest is what the caller meant.
     furthest = sorted(error.errors(), key=lambda e: -len(e["loc"]))[:_MAX_FIELDS]
-    fields = _merged([_field_error(error) for error in furthest])
+    fields = _merged([_field_error(error, names) for error in furthest])
     first = fields[0]
     where = f"{first['field']}: " if first["field"] else ""
     return ProblemError(422, f"{where}{first['message']}", more={"errors": fields})
@@ -158,21 +162,48 @@ def install_handlers(
     """Make every error of a route a problem; what no handler takes is the gate's matter. `reply`: the problem as the
     application's clients read it."""
 
-    def handler(problem: Callable[[Any], ProblemError]) -> Callable[[Request, Exception], Any]:
+    def handler(problem: Callable[[Any, Request], ProblemError]) -> Callable[[Request, Exception], Any]:
         async def handle(request: Request, error: Exception) -> Response:
-            return reply(problem(error), request_id_of(request))
+            return reply(problem(error, request), request_id_of(request))
 
         return handle
 
-    app.add_exception_handler(ProblemError, handler(lambda error: error))
-    app.add_exception_handler(AssayError, handler(problem_of))
+    app.add_exception_handler(ProblemError, handler(lambda error, _: error))
+    app.add_exception_handler(AssayError, handler(lambda error, _: problem_of(error)))
+    app.add_exception_handler(HTTPException, handler(_problem_of_http))
     app.add_exception_handler(
-        HTTPException, handler(lambda e: ProblemError(e.status_code, str(e.detail), headers=e.headers))
+        RequestValidationError, handler(lambda error, request: problem_of_invalid(error, _field_names(request)))
     )
-    app.add_exception_handler(RequestValidationError, handler(problem_of_invalid))
 
 
-def _field_error(error: Mapping[str, Any]) -> dict[str, str]:
+def _problem_of_http(error: HTTPException, request: Request) -> ProblemError:
+    """Where no route answered: the methods of the path, or the paths that are near."""
+    detail, status = str(error.detail), error.status_code
+    routes = [route for route in request.app.routes if getattr(route, "include_in_schema", False)]
+    if status == 405:
+        methods = {m for r in routes if r.matches(request.scope)[0] is not Match.NONE for m in r.methods or ()}
+        detail = f"this path takes {' or '.join(sorted(methods))}" if methods else detail
+    elif status == 404 and detail == HTTPStatus.NOT_FOUND.phrase:
+        near = nearest_names(request.scope["path"], {route.path for route in routes})
+        detail = f"there is no such path{near or '; GET /openapi.json lists them'}"
+    return ProblemError(status, detail, headers=error.headers)
+
+
+def _field_names(request: Request) -> frozenset[str]:
+    """Of the body of the request's route, at any depth."""
+    endpoint = getattr(request.scope.get("route"), "endpoint", None)
+    body = get_type_hints(endpoint).get("body") if endpoint is not None else None
+    return _names_of(body) if isinstance(body, type) and issubclass(body, BaseModel) else frozenset()
+
+
+@cache
+def _names_of(body: type[BaseModel]) -> frozenset[str]:
+    schema = body.model_json_schema()
+    objects = (schema, *schema.get("$defs", {}).values())
+    return frozenset(name for described in objects for name in described.get("properties", ()))
+
+
+def _field_error(error: Mapping[str, Any], names: Collection[str]) -> dict[str, str]:
     """Pydantic's error as the field and what is wrong with it, in words for somebody who sends requests by hand."""
     if error["type"] == "json_invalid":
         # Where, but not what: pydantic's message quotes no text of the caller's, FastAPI's own has no such place.
@@ -182,7 +213,10 @@ def _field_error(error: Mapping[str, Any]) -> dict[str, str]:
     if tuple(error["loc"]) == ("body",) and error["type"] == "missing":
         return {"field": "", "message": "the body is empty"}
     if error["type"] == "extra_forbidden":
-        return {"field": _field_name(error["loc"]), "message": "there is no such field"}
+        near = nearest_names(error["loc"][-1], names)
+        return {"field": _field_name(error["loc"]), "message": f"there is no such field{near}"}
+    if error["type"] == "too_short" and error.get("ctx", {}).get("min_length", 1) == 1:
+        return {"field": _field_name(error["loc"]), "message": "is empty"}
     return {"field": _field_name(error["loc"]), "message": str(error["msg"]).removeprefix("Value error, ")}
 
 

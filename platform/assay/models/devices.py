@@ -95,9 +95,20 @@ def pick_dtype(device: "torch.device", want: str = "auto") -> "torch.dtype":
         raise BadInputError("a processor has no float16 products; use bfloat16 or float32", field="dtype")
     if want == "bfloat16":
         require_bfloat16(device, "dtype")
+        if device.type == "cpu":
+            _check_processor()
     if want == "auto":
         return torch.bfloat16 if has_fast_bfloat16(device) else torch.float32
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[want]
+
+
+@cache
+def _check_processor() -> None:
+    """Says once where a processor has no products in bfloat16: a model needs half the memory in it all the same."""
+    import torch
+
+    if not has_fast_bfloat16(torch.device("cpu")):
+        log.warning("this processor has no bfloat16 products: they are emulated, slower than those in float32")
 
 
 def require_bfloat16(device: "torch.device", field: str) -> None:

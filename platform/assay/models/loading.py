@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.errors import BackendError, BadInputError, NotFoundError
+from assay.errors import BackendError, BadInputError, NotFoundError, nearest_names
 from assay.models import config_only, embedded, tiny, tiny_vision, vision
 from assay.models.hub import cached_alone
 from assay.models.quiet import quiet_transformers
@@ -46,7 +46,8 @@ def resolve_model(name: str) -> str:
         return str(path.resolve())
     if name.count("/") == 1 and not name.startswith((".", "/", "~")):
         return name  # a hub id; loading says whether it exists
-    raise NotFoundError(f"no model {name!r}: not a folder, not a hub id (owner/name), not one of {', '.join(OWN)}")
+    own = f"{', '.join(OWN)}{nearest_names(name, OWN)}"
+    raise NotFoundError(f"no model {name!r}: not a folder, not a hub id (owner/name), not one of {own}")
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:

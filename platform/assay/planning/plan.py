@@ -8,13 +8,14 @@ sizes. Speed is a roofline: floating-point operations at a share of the card's r
 the exchange between processes read and write at its bandwidths; neither hides the other.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from assay.errors import BadInputError
 from assay.planning.cards import HOST_BANDWIDTH, Card, memory_text
 from assay.planning.fake_step import OPTIMISER, StepCost
+from assay.runs.progress_bar import Advance, silent
 
 
 class PlannedTraining(Protocol):
@@ -140,12 +141,18 @@ class MemoryPlan:
         return "\n".join(lines)
 
 
-def make_plan(training: PlannedTraining, card: Card, *, changes: bool) -> MemoryPlan:
+def make_plan(training: PlannedTraining, card: Card, *, changes: bool, advance: Advance = silent) -> MemoryPlan:
     """Plans it; where it does not fit and `changes`, also its changes, each with what its largest micro-batch is: of
-    each way the steps up to the first that fits."""
+    each way the steps up to the first that fits. `advance`: called after each measurement."""
     smallest, size = training.sizes
-    measured = training.measure(size)
-    largest = _largest(training, card, smallest, size, measured)
+
+    def measure(size: int) -> MeasuredStep:
+        step = training.measure(size)
+        advance(1)
+        return step
+
+    measured = measure(size)
+    largest = _largest(measure, card, smallest, size, measured)
 
     def planned(size: int, measured: MeasuredStep) -> MemoryPlan:
         return MemoryPlan(card, training.setting, size, measured, largest, _seconds(measured, card, training.ranks))
@@ -155,25 +162,27 @@ def make_plan(training: PlannedTraining, card: Card, *, changes: bool) -> Memory
         return plan
     alternatives = []
     while 0 < largest < size:  # the line is not exact: a pass is of whole items
-        fewer = training.measure(largest)
+        fewer = measure(largest)
         if fewer.cost.bytes <= card.usable:
             less = planned(largest, fewer)
             alternatives += [(setting_text(training.setting, largest), less)] if less.fits else []
             break
-        largest = _largest(training, card, smallest, largest, fewer)
+        largest = _largest(measure, card, smallest, largest, fewer)
     plan = planned(size, measured)
     for way in training.changes():
         for change, other in way:
-            alternatives.append((change, make_plan(other, card, changes=False)))
+            alternatives.append((change, make_plan(other, card, changes=False, advance=advance)))
             if alternatives[-1][1].fits:
                 break
     return replace(plan, alternatives=alternatives)
 
 
-def _largest(training: PlannedTraining, card: Card, smallest: int, size: int, measured: MeasuredStep) -> int:
+def _largest(
+    measure: Callable[[int], MeasuredStep], card: Card, smallest: int, size: int, measured: MeasuredStep
+) -> int:
     """In steps of the smallest, by the line through two sizes."""
     other = smallest if size >= 2 * smallest else 2 * smallest
-    held, fewer = measured.cost.bytes, training.measure(other).cost.bytes
+    held, fewer = measured.cost.bytes, measure(other).cost.bytes
     growth = (held - fewer) / (size - other)
     if growth <= 0:
         return size if held <= card.usable else 0

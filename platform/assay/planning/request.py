@@ -3,7 +3,8 @@
 Leaves out: the plan itself (`plan`). Imports nothing heavy.
 """
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated
@@ -11,6 +12,7 @@ from typing import Annotated
 from annotated_types import Ge
 
 from assay.errors import BadInputError
+from assay.runs.progress_bar import progress_bar
 from assay.settings import Help, check_settings
 
 
@@ -33,6 +35,19 @@ class PlanRequest:
             text = f"processes are planned under fsdp; with {asked} each holds what one does"
             raise BadInputError(text, field="--ranks")
         return "fsdp" if self.ranks > 1 else "none"
+
+
+@contextmanager
+def plan_progress() -> Iterator[Callable[[int], None]]:
+    """On standard error: what planning does and about how long it takes, and its measurements so far."""
+    print(
+        "planning: the training's step is run without its numbers, 5 to 50 s for each size of micro-batch: two sizes, "
+        "and more where it does not fit (--no-changes: fewer)",
+        file=sys.stderr,
+        flush=True,
+    )
+    with progress_bar("planning", unit="measured sizes") as advance:
+        yield advance
 
 
 _requests: list[PlanRequest] = []

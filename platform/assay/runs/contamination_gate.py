@@ -121,12 +121,17 @@ def contamination_of(
 
 
 def require_clean(
-    states: Sequence[BenchmarkState], waivers: Mapping[str, str], *, data: str, snapshot: bool
+    states: Sequence[BenchmarkState],
+    waivers: Mapping[str, str],
+    *,
+    data: str,
+    snapshot: bool,
+    resumed: bool = False,
 ) -> list[BenchmarkState]:
     """The states with the waivers that were needed filled in.
 
     Raises BadInputError where a benchmark is neither clean nor waived, for a waiver without a reason and for one of a
-    benchmark that is not registered.
+    benchmark that is not registered. `resumed`: the data were checked before, and no benchmark is refused.
     """
     registered = {state.benchmark for state in states}
     for name, reason in waivers.items():
@@ -136,7 +141,7 @@ def require_clean(
         if not reason.strip():
             raise BadInputError(f"waiving {name!r} needs a reason: --waive-contamination {name}=REASON")
     open_ = [state for state in states if state.state != "clean" and state.benchmark not in waivers]
-    if open_:
+    if open_ and not resumed:
         first = open_[0]
         problem = (
             f"has {first.overlaps} overlaps with benchmark {first.benchmark!r}"

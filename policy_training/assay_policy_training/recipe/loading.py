@@ -6,7 +6,7 @@ keys are the fields of that dataclass. A chain (`shaping`, `filters`, ...) is a 
 """
 
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -41,6 +41,12 @@ def _plain(slot: str, value: Any) -> Any:
 def _settings(cls: type[Any]) -> list[Field[Any]]:
     """A plug-in's settings; what `init` does not take is its memory."""
     return [f for f in fields(cls) if f.init]
+
+
+def _names(hint: Any) -> set[str]:
+    """Settings of a section of this type."""
+    options = [one for one in (hint, *get_args(hint)) if is_dataclass(one) and isinstance(one, type)]
+    return {f.name for one in options for f in _settings(one)}
 
 
 def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
@@ -100,14 +106,17 @@ class _Reader:
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
 
-    def build(self, cls: type[Any], values: Any, where: str) -> Any:
+    def build(self, cls: type[Any], values: Any, where: str, others: Iterable[str] = ()) -> Any:
+        """`others`: keys of the section that are read already."""
         if not isinstance(values, Mapping):
             raise BadInputError(f"must be a mapping, not {values!r}", field=where or "recipe")
         hints = get_type_hints(cls)
         types_by_name = {f.name: hints[f.name] for f in _settings(cls)}
         prefix = f"{where}." if where else ""
         for key in sorted(str(key) for key in values if key not in types_by_name):
-            raise unknown(f"key of {where or 'a recipe'}", key, types_by_name, field=prefix + key)
+            if inner := [f"{name}.{key}" for name, hint in types_by_name.items() if key in _names(hint)]:
+                raise BadInputError(f"no such key; did you mean {' or '.join(inner)}?", field=prefix + key)
+            raise unknown(f"key of {where or 'a recipe'}", key, {*types_by_name, *others}, field=prefix + key)
         built = {
             key: self._value(types_by_name[key], value, prefix + key, key if cls is Recipe else "")
             for key, value in values.items()
@@ -166,4 +175,4 @@ class _Reader:
         cls = kind.find(name, folder=self.folder, field=f"{where}.kind")
         if not (isinstance(cls, type) and is_dataclass(cls)):
             raise BadInputError(f"{name!r} is not a dataclass", field=f"{where}.kind")
-        return self.build(cls, section, where)
+        return self.build(cls, section, where, ["kind"])

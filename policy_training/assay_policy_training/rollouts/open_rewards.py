@@ -129,7 +129,8 @@ def _served(
     client = RewardClient(target.url, model=target.model, api_key=key, deadline=deadline, failures_in_place=True)
     stack.enter_context(client)
     if not is_follower():
-        seconds = LOADING_S if wait is None else wait
-        typer.echo(f"connecting to {target.url} (waiting up to {seconds:g} s until it is ready)", err=True)
+        limits = f"{LOADING_S:g} s while it loads, {UNREACHABLE_S:g} s where nothing answers"
+        limits = limits if wait is None else f"{wait:g} s"
+        typer.echo(f"connecting to {target.url} (waiting up to {limits})", err=True)
     client.wait_until_ready(LOADING_S if wait is None else wait, unreachable=UNREACHABLE_S if wait is None else None)
     return WaitingScorer(RemoteScorer(client), limit=outage)

@@ -5,7 +5,7 @@ Covers: the check of a run's prompts before it starts, and that of the contexts 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from assay.errors import BadInputError
 from assay.models.chat.renderer import Renderer
@@ -28,11 +28,12 @@ class LongPrompt:
 
 @dataclass(frozen=True)
 class PromptSelection:
-    """The prompts that fit, in order, and those that do not."""
+    """The prompts that fit, in order, the `longest` one's tokens, and those that do not."""
 
     items: list[PromptItem]
     too_long: list[LongPrompt]
     limit: int
+    longest: int = 0
 
     def __str__(self) -> str:
         total = len(self.items) + len(self.too_long)
@@ -49,18 +50,20 @@ def select_prompts(items: Sequence[PromptItem], renderer: Renderer, sampling: Sa
     Raises BadInputError that names those that do not, where `long_prompts` is refuse and where none fits.
     """
     limit, selection = sampling.max_prompt_tokens, PromptSelection([], [], sampling.max_prompt_tokens)
+    longest = 0
     for row, item in enumerate(items, 1):
         try:
             tokens = context_tokens(item, renderer)
         except BadInputError as error:
             raise BadInputError(f"prompt {row}: {error}", field="prompts") from error
         if tokens <= limit:
+            longest = max(longest, tokens)
             selection.items.append(item)
         else:
             selection.too_long.append(LongPrompt(row, tokens, item.prompt[-1].text[:40]))
     if selection.too_long and (sampling.long_prompts == "refuse" or not selection.items):
         raise BadInputError(str(selection), field=FIELD)
-    return selection
+    return replace(selection, longest=longest)
 
 
 def context_tokens(item: PromptItem, renderer: Renderer) -> int:

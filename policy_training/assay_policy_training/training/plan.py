@@ -23,6 +23,7 @@ from assay.planning.fake_step import held, measured, planned
 from assay.planning.made_up import text_of
 from assay.planning.plan import MeasuredStep, MemoryPlan, OtherPart, check_format, make_plan
 from assay.planning.request import PlanRequest
+from assay.runs.progress_bar import Advance, silent
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.metrics import Stopwatch
 from assay_policy_training.core.micro_batches import PassLimits, micro_batches
@@ -206,13 +207,15 @@ class PlannedPolicy:
             yield [changed("--parallel fsdp on 8 cards", recipe, ranks=8)]
 
 
-def plan_policy(plan: Plan, base: str, card: Card, request: PlanRequest) -> MemoryPlan:
-    """`base`: what `plan.policy` loads. Raises BadInputError for a number format that the card lacks, and what
-    several processes do not train."""
+def plan_policy(plan: Plan, base: str, card: Card, request: PlanRequest, advance: Advance = silent) -> MemoryPlan:
+    """`base`: what `plan.policy` loads. `advance`: as of `make_plan`. Raises BadInputError for a number format that the
+    card lacks, and what several processes do not train."""
     optimisation, division = plan.recipe.optimisation, request.division(plan.parallel)
     check_memory(plan.recipe, division)
     if optimisation.autocast is None:
         optimisation = replace(optimisation, autocast=card.kernels == "cuda" and card.has_bfloat16)
         plan = replace(plan, recipe=replace(plan.recipe, optimisation=optimisation))
     check_format(card, "bfloat16" if optimisation.autocast else "float32")
-    return make_plan(PlannedPolicy(plan, base, card, request, request.ranks), card, changes=request.changes)
+    return make_plan(
+        PlannedPolicy(plan, base, card, request, request.ranks), card, changes=request.changes, advance=advance
+    )

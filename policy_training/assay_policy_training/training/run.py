@@ -29,7 +29,7 @@ from assay.models.parallelism.distributed import Parallel, is_follower, local_de
 from assay.models.parallelism.process_group import process_group
 from assay.models.parallelism.strategy import resolve
 from assay.models.spec import RewardModelSpec, weights_digest
-from assay.planning.known_plans import show_plan_line
+from assay.planning.known_plans import prompts_of, show_plan_line
 from assay.planning.least_memory import require_memory
 from assay.registry import unknown
 from assay.runs.callbacks import Callback, StepCallback
@@ -209,6 +209,7 @@ class _Prepared:
     held_out: Mapping[str, Sequence[PromptItem]]
     left_out: Mapping[str, Any]
     carried: tuple[BenchmarkUse, ...]
+    longest: int  #: tokens of the longest prompt that is trained on
 
 
 def _prepared(
@@ -229,9 +230,11 @@ def _prepared(
     renderer = policy_renderer(base, recipe.sampling.max_prompt_tokens, recipe.chat, media)
     left_out = {}
     selected: dict[str | None, list[PromptItem]] = {}
+    longest = 0
     for name, items in ((None, prompts), *held_out.items()):
         selection = select_prompts(items, renderer, recipe.sampling)
         selected[name] = selection.items
+        longest = selection.longest if name is None else longest
         if selection.too_long:
             what = "prompts" if name is None else f"evaluation prompts {name}".strip()
             log.warning("%s: %s; left out", what, selection)
@@ -252,11 +255,8 @@ def _prepared(
         media=media,
     )
     _require_memory(config, recipe, local_device(plan.device))
-    if not is_follower():
-        ranks = world_size() if plan.parallel == "fsdp" else 1
-        show_plan_line(base, plan.memory_settings, local_device(plan.device), ranks)
     carried = carried_uses([base, *([teacher] if teacher else [])], [*rewards, *watched])
-    return _Prepared(config, {str(name): items for name, items in selected.items()}, left_out, carried)
+    return _Prepared(config, {str(name): items for name, items in selected.items()}, left_out, carried, longest)
 
 
 def _train(
@@ -277,6 +277,10 @@ def _train(
     run.metrics["prompts_left_out"] = prepared.left_out
     run.metrics[KEY] = [asdict(use) for use in carried]
     write_uses(run.folder, carried)  # for a policy that is exported while the run continues
+    if not is_follower():
+        ranks, prompt = world_size() if plan.parallel == "fsdp" else 1, prepared.longest
+        place = (local_device(plan.device), ranks, prompts_of(prompt))
+        show_plan_line(config.policy, plan.memory_settings, *place, {"--prompt-tokens": prompt})
     settings = WatchSettings(share=plan.watch_share, seed=recipe.seed)
 
     def evaluate(when: str, policy: Policy) -> dict[str, PolicyEvaluation]:

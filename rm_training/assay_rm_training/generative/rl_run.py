@@ -56,7 +56,7 @@ from assay_rm_training.generative.verdict_reward import (
 )
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.runs.contamination_lineage import as_uses, uses_of_judges, uses_of_model
-from assay_rm_training.runs.recorded import add_model, inputs_of, snapshot_id, training_run
+from assay_rm_training.runs.recorded import add_model, inputs_of, snapshot_id, training_run, unchecked
 from assay_serving.generative.local import LocalWriter, info_of
 from assay_serving.generative.reader import VerdictReader
 from assay_serving.generative.templates import JudgeFormat, own_format
@@ -175,6 +175,7 @@ def train_judge_rl(
         inputs=inputs,
         models=[base[0]],
         device=plan.device,
+        resumed=resume is not None,
     ) as (run, folder, states):
         plan.write(run.folder)
         if resume is not None:
@@ -256,7 +257,7 @@ def _train(
     coverage = Coverage(
         len(fitting_rows) + too_long, len(fitting_rows), "rows", {"too long": too_long} if too_long else {}
     )
-    warnings = coverage.of_training()
+    warnings = [*unchecked(states), *coverage.of_training()]
     if after is not None:
         warnings += [f"evaluation on {plan.eval_data}: {warning}" for warning in after.warnings]
     uses = union(

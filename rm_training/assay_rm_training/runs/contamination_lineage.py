@@ -103,11 +103,18 @@ def as_uses(states: Iterable[BenchmarkState], use: Use, data: str, model: str) -
 
 
 def states_of_use(
-    workspace: Workspace | None, data: str, rows: Collection[Any], use: Use, waivers: Mapping[str, str] | None
+    workspace: Workspace | None,
+    data: str,
+    rows: Collection[Any],
+    use: Use,
+    waivers: Mapping[str, str] | None,
+    *,
+    resumed: bool = False,
 ) -> list[BenchmarkState]:
     """The state of data that selects or calibrates against every registered benchmark; `rows` have a prompt.
 
-    Raises BadInputError where they share prompts with a benchmark that is not in `waivers`; None: they are only stated.
+    Raises BadInputError where they share prompts with a benchmark that is not in `waivers`; None, and in a run that is
+    `resumed`: they are only stated.
     """
     if workspace is None:
         return []
@@ -116,7 +123,7 @@ def states_of_use(
     for state in contamination_of(workspace, snapshot_id(workspace, data)):
         overlaps = max(exact.get(state.benchmark, 0), state.overlaps)
         reason = (waivers or {}).get(state.benchmark, "").strip()
-        if overlaps and not reason and waivers is not None:
+        if overlaps and not reason and waivers is not None and not resumed:
             raise BadInputError(
                 f"{data}: {overlaps} of its prompts are in the benchmark {state.benchmark!r}, which is not for {use}; "
                 f"use other data, or waive it (assay train, assay calibrate): --waive-contamination "

@@ -4,6 +4,7 @@ records without workspace.
 Leaves out: the record itself (`assay.runs.record`), names of models (`assay.runs.model_run`).
 """
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -49,19 +50,31 @@ def inputs_of(
 
 
 def check_contamination(
-    workspace: Workspace, run: Run | None, data: str, waivers: Mapping[str, str]
+    workspace: Workspace, run: Run | None, data: str, waivers: Mapping[str, str], *, resumed: bool = False
 ) -> list[BenchmarkState]:
     """The contamination state of training data, one per registered benchmark; with a run, waivers are recorded.
 
-    Raises BadInputError where a benchmark is neither clean nor waived.
+    Raises BadInputError where a benchmark is neither clean nor waived, except in a run that is `resumed`: its data were
+    checked when it began, and benchmarks registered since are warnings (`unchecked`).
     """
     snapshot = snapshot_id(workspace, data)
     description = f"snapshot {data!r}" if snapshot else f"file {data}"
     states = contamination_of(workspace, snapshot)
-    states = require_clean(states, waivers, data=description, snapshot=snapshot is not None)
+    states = require_clean(states, waivers, data=description, snapshot=snapshot is not None, resumed=resumed)
     if run is not None:
         record_waivers(workspace, run.id, snapshot or data, states)
     return states
+
+
+def unchecked(states: Iterable[BenchmarkState]) -> list[str]:
+    """Warnings of a resumed run, one per benchmark that is neither clean nor waived."""
+    return [
+        f"benchmark {state.benchmark!r}, registered or checked after this run began, has {state.overlaps} overlaps"
+        if state.state == "overlaps"
+        else f"not checked against benchmark {state.benchmark!r}, registered after this run began"
+        for state in states
+        if state.state != "clean" and state.waived is None
+    ]
 
 
 @contextmanager
@@ -76,19 +89,21 @@ def training_run(
     inputs: Mapping[str, str],
     models: Iterable[str],
     device: str,
+    resumed: bool = False,
 ) -> Iterator[tuple[Run, Path, list[BenchmarkState]]]:
     """A run of kind `train`, the reserved folder of its model, and the contamination state of its data. `models`: that
-    it will load, on `device`.
+    it will load, on `device`. `resumed`: as of `check_contamination`, whose warnings are printed.
 
     Raises as `model_run`, and before it as `check_contamination`, `resolve_model` and `pick_device`.
     """
-    check_contamination(workspace, None, data, waivers)
+    for warning in unchecked(check_contamination(workspace, None, data, waivers, resumed=resumed)):
+        print(f"WARNING: {warning}", file=sys.stderr, flush=True)
     for model in models:
         resolve_model(model)
     pick_device(device)
     mark_dead_runs(workspace)
     with model_run(workspace, "train", name, settings, force=force, inputs=inputs) as (run, folder):
-        yield run, folder, check_contamination(workspace, run, data, waivers)
+        yield run, folder, check_contamination(workspace, run, data, waivers, resumed=resumed)
 
 
 def write_report(report: EvaluationReport, run: Run | None, out: Path | None) -> Path | None:

@@ -29,7 +29,7 @@ from assay.models.parallelism.process_group import process_group
 from assay.models.parallelism.sharded_state import remove_states
 from assay.models.parallelism.strategy import resolve
 from assay.models.spec import ParityCheck, RewardModelSpec
-from assay.planning.known_plans import show_plan_line
+from assay.planning.known_plans import rows_of, show_plan_line
 from assay.planning.least_memory import require_memory
 from assay.runs.callbacks import Callback
 from assay.runs.contamination_gate import BenchmarkState
@@ -61,7 +61,7 @@ from assay_rm_training.runs.contamination_lineage import (
     uses_of_judges,
     uses_of_model,
 )
-from assay_rm_training.runs.recorded import add_model, inputs_of, snapshot_id, training_run
+from assay_rm_training.runs.recorded import add_model, inputs_of, snapshot_id, training_run, unchecked
 from assay_rm_training.training import early_stopping, resume_state
 from assay_rm_training.training.batch_order import StepPlan
 from assay_rm_training.training.distributed import WorkerSettings, begin
@@ -184,7 +184,8 @@ def train_model(
     settings = plan.record() | {"processes": world_size(), "division": resolve(plan.config.parallel)}
     selecting: list[BenchmarkState] = []
     if plan.eval_data is not None and eval_rows is not None and (plan.config.keep == "best" or plan.config.patience):
-        selecting = states_of_use(workspace, plan.eval_data, eval_rows, "selection", plan.waivers)
+        evaluated = (plan.eval_data, eval_rows)
+        selecting = states_of_use(workspace, *evaluated, "selection", plan.waivers, resumed=resume is not None)
     inherited = union(uses_of_model(workspace, base[0]), uses_of_judges(workspace, snapshot_id(workspace, plan.data)))
     with training_run(
         *(workspace, plan.name, settings),
@@ -194,6 +195,7 @@ def train_model(
         inputs=inputs,
         models=[source for source, _ in models],
         device=plan.config.device,
+        resumed=resume is not None,
     ) as (run, folder, contamination):
         record_use(run, plan.eval_data or "", selecting)
         uses = union(
@@ -220,10 +222,7 @@ def _require_memory(plan: TrainingPlan) -> None:
     ranks = world_size() if config.parallel == "fsdp" else 1
     options = less_memory(config, ranks)
     less = {words: partial(loaded, replace(config, **settings)) for words, settings in options.items()}
-    device = local_device(config.device)
-    require_memory(config.base, partial(loaded, config), less, device, ranks, "--base")
-    if not is_follower():
-        show_plan_line(config.base, plan.memory_settings, device, ranks)
+    require_memory(config.base, partial(loaded, config), less, local_device(config.device), ranks, "--base")
 
 
 def _train(
@@ -256,6 +255,10 @@ def _train(
             eval_data = _encode(method, eval_rows, renderer, tokens / "eval", f"encoding evaluation {method.unit}")
         if isinstance(method, PreparesData):
             data, eval_data = method.prepare(trainable, config, data, eval_data)
+        if not is_follower():
+            ranks = parallel.world if parallel.equal_passes else 1
+            rows_text = rows_of(plan.data, snapshot_id(run.workspace, plan.data))
+            show_plan_line(config.base, plan.memory_settings, device, ranks, rows_text)
         begin(trainable, data, eval_data, parallel)
         with progress_bar("training", StepPlan(len(data), config).total, unit="steps") as advance:
             summary = train(
@@ -297,7 +300,8 @@ def _train(
             evaluation = method.evaluate(scorer, judged, seed=config.seed, advance=advance)
     chosen = _chosen(config, summary, eval_name, judged_name)
     coverage = data.coverage(len(rows), method.unit)
-    warnings = [*coverage.of_training(), *(_evaluated(evaluation, judged_name) if evaluation is not None else ())]
+    warnings = [*unchecked(contamination), *coverage.of_training()]
+    warnings += _evaluated(evaluation, judged_name) if evaluation is not None else []
     prompts = {row.prompt for row in judged or ()}
     seen = {row.prompt for row in rows if row.prompt in prompts} if prompts else set()
     evaluated_seen = sum(row.prompt in seen for row in judged or ())

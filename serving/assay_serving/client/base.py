@@ -103,11 +103,11 @@ class ClientBase(ConnectionSettings, ABC):
         began = time.monotonic()
         for circuit, url in zip(self._circuits, self.urls, strict=True):
             limit = timeout if unreachable is None else min(unreachable, timeout)
-            reason = "no answer"
+            reason, answered = "no answer", False
             while (remaining := began + limit - time.monotonic()) > 0:
                 outcome = yield {"method": "GET", "url": url + READY, "timeout": min(5.0, remaining)}
                 if isinstance(outcome, httpx.Response):
-                    limit = timeout
+                    limit, answered = timeout, True
                 if not isinstance(outcome, httpx.Response):
                     reason = str(error_of_fault(outcome, url, 1))
                 elif outcome.status_code == 200:
@@ -119,6 +119,7 @@ class ClientBase(ConnectionSettings, ABC):
                     reason = str(error_of(outcome, 1))
                 yield min(0.25, max(0.0, began + limit - time.monotonic()))
             else:
-                raise BackendError(f"{url} is not ready after {limit:g} s: {reason}")
+                start = "" if answered else "; is the server running? assay serve MODEL starts one"
+                raise BackendError(f"{url} is not ready after {limit:g} s: {reason}{start}")
         assert isinstance(outcome, httpx.Response)
         return outcome

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from assay.errors import BadInputError, NotFoundError
+from assay.errors import BadInputError, NotFoundError, nearest_names
 from assay.registry import unknown
 from assay.runs.progress_bar import Advance, silent
 from assay.score import ScoreResult
@@ -39,7 +39,8 @@ class RemoteScorer:
         if model is None and len(served) > 1:
             raise BadInputError(f"{url} serves several models; name one of {', '.join(served)}")
         if model is not None and model not in served:
-            raise NotFoundError(f"{url} serves no model {model!r}; served: {', '.join(served)}")
+            names = f"{', '.join(served)}{nearest_names(model, served)}"
+            raise NotFoundError(f"{url} serves no model {model!r}; served: {names}")
         return served[model] if model is not None else next(iter(served.values()))
 
     @classmethod

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MAX_COMPLAINTS = 20
 
 
-@model_options([*(name for name in MODEL_OPTIONS if name not in ("token_budget", "max_length")), "tools"])
+@model_options([*(name for name in MODEL_OPTIONS if name != "max_length"), "tools"])
 def score(
     loading: ModelConfig,
     file: Annotated[

@@ -253,7 +253,7 @@ def shut_down(llm: Any) -> None:
 
 def _start(config: ModelConfig, role: Callable[[VllmFlags], Mapping[str, str]], max_length: int) -> InProcessVllm:
     chosen = checked_options(config.engine_options)
-    vllm = InstalledVllm(": docs/serving/engines.md")
+    vllm = InstalledVllm(": in a new one, pip install vllm, and Assay with --no-deps; then this command there")
     if os.environ.get(CHILDREN) == "0":
         take_process(config.reference)
     if config.device not in ("auto", vllm.device):

@@ -180,7 +180,10 @@ def test_an_address_that_never_answered_ends_the_run_at_once(
         main([*ASKED, "--reward", f"http://127.0.0.1:{reserved_port()}", "-w", str(tmp_path / "w")])
     assert end.value.code == 5
     assert not list((tmp_path / "w" / "runs").iterdir()), "before any work"
-    assert "is not ready after 2.5 s" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "(waiting up to 60 s while it loads, 2.5 s where nothing answers)" in err
+    assert "is not ready after 2.5 s" in err
+    assert "assay serve MODEL starts one" in err
 
 
 def test_a_checkpoint_is_due_before_too_much_could_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:

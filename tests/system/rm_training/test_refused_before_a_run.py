@@ -43,4 +43,5 @@ def test_no_run_is_left(
         Path(file).write_text("".join(json.dumps(row) + "\n" for row in sums))
     status, _, err = assay(*shlex.split(command))
     assert (status, [words in line for line in err.splitlines() if line.startswith("assay: ")]) == (code, [True]), err
+    assert "plan: " not in err  # one that is refused has none
     assert list(workspace.runs.glob("*")) == []

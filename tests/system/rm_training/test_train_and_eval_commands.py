@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from assay_command import Run
+from assay_command import Run, exit_code
 from pair_files import write_pairs
 
 from assay.domain import Message, PreferencePair
@@ -213,9 +213,17 @@ def test_an_interrupted_run_is_resumed(
     ):
         code, _, err = assay("train", *asked, "--resume", found[1], "--name", "other", *where)
         assert (code, message in err) == (2, True), err
+    assert exit_code("data", "benchmarks", "add", "later", train_file, *where) == 0  # the data were checked before
+    code, _, err = assay("train", "bt", "--data", train_file, *FAST, "--name", "new", *where)
+    assert (code, "is not checked against benchmark 'later'" in " ".join(err.split())) == (2, True), err
     code, out, err = assay("train", "bt", "--resume", found[1], "--name", "mended", "--json", *where)
     assert code == 0, err
+    warning = "not checked against benchmark 'later', registered after this run began"
+    assert f"WARNING: {warning}" in err
     told = json.loads(out)
+    assert told["warnings"] == [warning]
+    assert [use["state"] for use in told["contamination_lineage"]] == ["not_checked"]
+    assert warning in (workspace.models / "mended" / "README.md").read_text()
     assert told["model"] == "mended"
     assert (workspace.models / "mended" / "model.safetensors").read_bytes() == (
         workspace.models / "whole" / "model.safetensors"
@@ -275,7 +283,10 @@ def test_the_last_interrupted_run_of_a_name_is_resumed_by_the_same_command(
 def test_eval_works_without_a_workspace(
     workspace: Workspace, train_file: Path, held_file: Path, assay: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert assay("train", "bt", "--data", train_file, *FAST, "--name", "m", "-w", workspace.root)[0] == 0
+    command = ("train", "bt", "--data", train_file, "--eval-data", held_file, *FAST, "--dtype", "bfloat16")
+    code, out, err = assay(*command, "--name", "m", "-w", workspace.root)
+    assert code == 0, err
+    assert "in bfloat16 on cpu, evaluated in float32" in out
     shutil.copytree(workspace.models / "m", tmp_path / "alone" / "m")
     monkeypatch.chdir(tmp_path / "alone")
     monkeypatch.delenv("ASSAY_WORKSPACE", raising=False)

@@ -327,6 +327,22 @@ def test_what_a_begun_run_left_unread_is_asked_again(
     assert client.get(f"/api/jobs/{job.id}").json()["can_resume"] is (words[0] == "judge")
 
 
+def test_scores_are_not_resumed_for_all_of_them_would_be_computed_again(
+    workspace: Workspace, client: TestClient
+) -> None:
+    words = ["score", "uploads/rows.jsonl", "--model", "tiny", "--save"]
+    job = new_job(workspace, "score", "Score responses", "compute", {"file": "uploads/rows.jsonl"}, words, "ada", 1.0)
+    (job.folder / "process.json").write_text(json.dumps({**ELSEWHERE, "kind": "job"}))
+    (job.folder / EXIT_FILE).write_text(json.dumps({"code": 2, "at": 2.0, "error": None}))
+    (job.folder / "run.txt").write_text("run-20260101-000000-abcdef")
+    assert client.get(f"/api/jobs/{job.id}").json()["can_resume"] is False
+    refused = client.post(f"/api/jobs/{job.id}/resume")
+    assert (refused.status_code, refused.json()["detail"]) == (
+        409,
+        "it is failed, and would do all of its work again: start a new job",
+    )
+
+
 def test_a_job_has_the_keys_of_the_servers_that_it_names() -> None:
     servers = (RewardServer("http://127.0.0.1:1", "one"), RewardServer("http://127.0.0.1:2/", "two"))
     rl = ["rl", "--reward", "quality=http://127.0.0.1:2#safety", "--watch", "http://127.0.0.1:1"]
@@ -419,10 +435,12 @@ def test_the_scores_of_a_job_stand_beside_their_responses(workspace: Workspace, 
         {"row": 3, "id": 7, "error": {"code": "bad_input", "message": "field 'response': missing"}},
     ]
     damaged = '{"row": 1, "score": {"rew{"row": 2}\n{"row": "1"}\n{"row": 1, "score'
+    wrong = ['"scores": {"reward": 1}', '"scores": [1]', '"score": [2]', '"error": "busy"', '"score": {"reward": "a"}']
+    damaged = "".join(f'{{"row": 4, {part}}}\n' for part in wrong) + damaged
     text = f"assay: a warning\n{damaged}}}\n" + "".join(f"{json.dumps(line)}\n" for line in lines)
     (job.folder / "output.txt").write_text(f"{text}3 rows: 2 responses scored, 2 failed, in float32\n")
     page = client.get(f"/api/jobs/{job.id}/scores").json()
-    assert page["lines"] == 3
+    assert (page["lines"], page["damaged"]) == (3, 8)
     assert [(one["row"], one["response"], one["reward"], one["dtype"], one["error"]) for one in page["scores"]] == [
         (1, "Tin.", 0.25, "float32", None),
         (2, "Zinc.", -1.5, "bfloat16", None),
@@ -434,6 +452,13 @@ def test_the_scores_of_a_job_stand_beside_their_responses(workspace: Workspace, 
     download = client.get(f"/api/jobs/{job.id}/scores.jsonl")
     assert [json.loads(line) for line in download.text.splitlines()] == lines
     assert f"{job.id}-scores.jsonl" in download.headers["content-disposition"]
+    with (job.folder / "output.txt").open("a") as output:  # it goes on
+        output.write('{"row": 4, "score": {"reward": 1.5}}\n{"row": 5, "sco')
+    more = client.get(f"/api/jobs/{job.id}/scores", params={"offset": 3}).json()
+    assert ([one["reward"] for one in more["scores"]], more["lines"], more["damaged"]) == ([1.5], 4, 8)
+    with (job.folder / "output.txt").open("a") as output:
+        output.write('re": {"reward": 2.5}}\n')
+    assert client.get(f"/api/jobs/{job.id}/scores").json()["lines"] == 5
     other = new_job(workspace, "import", "Import", "store", {}, ["data", "import"], "ada", 1.0)
     (other.folder / "output.txt").write_text(text)
     assert client.get(f"/api/jobs/{other.id}/scores").json()["lines"] == 0

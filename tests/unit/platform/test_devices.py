@@ -68,3 +68,18 @@ def test_tensors_are_read_in_their_order_whatever_their_formats() -> None:
     tensors = [torch.tensor([1, 2]), torch.tensor(0.1), torch.zeros(0), torch.tensor([[True], [False]])]
     assert read_values(tensors) == [[1.0, 2.0], [float(torch.tensor(0.1))], [], [1.0, 0.0]]
     assert read_values([]) == []
+
+
+def test_emulated_products_of_a_processor_are_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, name, lambda: False)
+    devices._check_processor.cache_clear()
+    with caplog.at_level("WARNING"):
+        for _ in range(2):
+            assert pick_dtype(CPU, "bfloat16") is torch.bfloat16
+    assert [record.getMessage() for record in caplog.records] == [
+        "this processor has no bfloat16 products: they are emulated, slower than those in float32"
+    ]
+    devices._check_processor.cache_clear()

@@ -1,5 +1,6 @@
 """The line before a training: from a plan that was made for it, or how to make one."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from assay.planning.cards import GIB, Card
 from assay.planning.fake_step import ACTIVATIONS, PARAMETERS, StepCost
-from assay.planning.known_plans import keep_plan, plan_command, plan_line
+from assay.planning.known_plans import keep_plan, plan_command, plan_line, rows_of
 from assay.planning.plan import MeasuredStep, MemoryPlan
 
 CARD = Card("this machine", 24 * GIB, {"float32": 1e11}, 1e10, kernels="cpu")
@@ -22,8 +23,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def line(base: str = "tiny", settings: object = 16, card: str = CARD.name, ranks: int = 1) -> str:
-    return plan_line(base, {"batch_size": settings}, card, CARD.usable, ranks, COMMAND)
+def line(
+    base: str = "tiny", settings: object = 16, card: str = CARD.name, ranks: int = 1, rows: str = "pairs.jsonl"
+) -> str:
+    return plan_line(base, {"batch_size": settings}, card, CARD.usable, ranks, rows, COMMAND)
 
 
 def test_a_plan_that_was_made_is_told_in_a_line() -> None:
@@ -34,12 +37,23 @@ def test_a_plan_that_was_made_is_told_in_a_line() -> None:
     assert line() == expected
 
 
-def test_of_another_model_setting_card_or_number_of_processes_there_is_none(tmp_path: Path) -> None:
+def test_of_another_model_setting_card_rows_or_number_of_processes_there_is_none(tmp_path: Path) -> None:
     keep_plan(PLAN, "tiny", {"batch_size": 16}, 1, "pairs.jsonl")
     (tmp_path / "config.json").write_text("{}")
-    for other in (line(base=str(tmp_path)), line(settings=8), line(card="h100"), line(ranks=2)):
+    for other in (line(base=str(tmp_path)), line(settings=8), line(card="h100"), line(ranks=2), line(rows="b")):
         assert other.startswith("plan: none yet for ")
         assert other.endswith(COMMAND)
+
+
+def test_a_plan_is_of_a_file_as_it_is_and_of_the_longest_prompt(tmp_path: Path) -> None:
+    file = tmp_path / "pairs.jsonl"
+    file.write_text("{}")
+    before = rows_of(str(file))
+    os.utime(file, (1, 1))
+    assert before != rows_of(str(file))
+    assert rows_of("pairs", "snap-1") == "pairs (snap-1)"
+    command = plan_command(["/bin/assay", "rl", "--policy", "tiny"], 1, {"--prompt-tokens": 38})
+    assert command == "assay plan --prompt-tokens 38 rl --policy tiny"
 
 
 @pytest.mark.parametrize(
@@ -55,12 +69,12 @@ def test_of_another_model_setting_card_or_number_of_processes_there_is_none(tmp_
 )
 def test_the_command_is_that_of_the_training(arguments: str, command: str) -> None:
     assert plan_command(arguments.split(), 2 if "--ranks" in command else 1) == command
-    assert "..." not in plan_line("tiny", {}, "h100", GIB, 1, command)
+    assert "..." not in plan_line("tiny", {}, "h100", GIB, 1, "a", command)
 
 
 def test_one_that_does_not_fit_warns() -> None:
-    cost = StepCost({PARAMETERS: 30 * GIB})
-    keep_plan(replace(PLAN, measured=replace(PLAN.measured, cost=cost), largest=0), "tiny", {"batch_size": 16}, 1, "a")
+    measured = replace(PLAN.measured, cost=StepCost({PARAMETERS: 30 * GIB}))
+    keep_plan(replace(PLAN, measured=measured, largest=0), "tiny", {"batch_size": 16}, 1, "pairs.jsonl")
     assert line().startswith("plan: warning: does not fit: peak 30.0 GiB of 24.0 GiB")
     assert "not even the smallest fits" in line()
 

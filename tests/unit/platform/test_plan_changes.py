@@ -31,8 +31,11 @@ class WholeItems:
 @pytest.mark.parametrize("memory", [8, 12])
 @pytest.mark.parametrize("setting", ["--micro-batch-tokens ", "--set optimisation.micro_batch_tokens="])
 def test_fewer_tokens_are_the_first_change(setting: str, memory: int) -> None:
-    plan = make_plan(WholeItems(2, setting[:-1]), replace(CARD, memory=memory * GIB), changes=True)
+    steps: list[int] = []
+    card = replace(CARD, memory=memory * GIB)
+    plan = make_plan(WholeItems(2, setting[:-1]), card, changes=True, advance=steps.append)
     assert not plan.fits
+    assert len(steps) >= 5  # each size that is measured, of the changes too
     (change, fewer), (other, _) = plan.alternatives
     assert change == f"{setting}{plan.largest}"
     assert fewer.fits

@@ -105,7 +105,10 @@ def test_a_run_under_way_and_files_elsewhere_are_not_removed(workspace: Workspac
 
 def test_the_commands(workspace: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
     where = ("-w", str(workspace.root))
-    assert printed(capsys, "runs", *where)[1] == "no runs\n"
+    for command in (("runs",), ("runs", "list")):
+        assert printed(capsys, *command, *where)[1] == f"no runs in {workspace.root} yet\n"
+    assert printed(capsys, "runs", "--kind", "rl", *where)[1] == f"no such runs in {workspace.root}\n"
+    assert printed(capsys, "models", "list", *where)[1] == f"no model in {workspace.root} yet\n"
     a, b = (model_of(workspace, name, {"lr": lr}) for name, lr in (("a", 0.5), ("b", 1.0)))
     code, out, _ = printed(capsys, "runs", "--kind", "rl", *where)
     assert (code, [line.split()[0] for line in out.splitlines()]) == (0, [b, a])

@@ -81,6 +81,9 @@ def test_constant_length_is_the_configured_maximum() -> None:
         ("kl.estimator=k4", "kl.estimator"),
         ("sampling", "key=value"),
         ("name.first=1", "name.first"),
+        ("sampler.knd=x", r"no key of sampler is named 'knd'; did you mean kind\?"),
+        ("max_new_tokens=16", r"no such key; did you mean sampling.max_new_tokens\?"),
+        ("lr=1", r"no such key; did you mean optimisation.lr\?"),
     ],
 )
 def test_wrong_values_are_named(override: str, complaint: str) -> None:

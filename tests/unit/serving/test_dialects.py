@@ -241,6 +241,7 @@ REFUSED = [
     ("/classify", {"input": [TEXT, [1, 2]]}, 400, "input"),
     ("/classify", {"input": [1, 10**6]}, 400, "vocabulary"),
     ("/classify", {"input": []}, 400, "empty"),
+    ("/v1/rerank", {"query": "a", "documents": []}, 400, "empty"),
     ("/classify", {"input": ""}, 400, "no tokens"),
     ("/classify", {}, 400, "input: Field required"),
     ("/classify", {"messages": [{"role": "user", "content": "Hi"}]}, 400, "assistant"),

@@ -21,6 +21,7 @@ import pytest
 
 from assay.domain import Message
 from assay.models.spec import RewardModelSpec, weights_digest
+from assay.planning import scoring_memory as memory_room
 from assay.runs.progress_bar import Advance, silent
 from assay.score import Score, ScoreResult
 from assay_serving.engines.transformers import TransformersScorer
@@ -29,7 +30,6 @@ from assay_serving.process import RunningServer, running_server
 from assay_serving.scorer import ScoreItem
 from assay_serving.server.core.settings import ServerSettings
 from assay_serving.server.in_process import InProcessBackend
-from assay_serving.server.models import memory_check as memory_room
 from assay_serving.server.rollout import lifecycle
 from assay_serving.server.rollout.agreement import agreement
 from assay_serving.server.rollout.shadow import in_share
@@ -479,7 +479,10 @@ def test_unloading_answers_what_is_queued_first(held: HeldEngine, engines: dict[
     with with_queued(held) as (client, registry, waiting, pool):
         unloading = pool.submit(admin, client, "DELETE", "/rm")
         until(lambda: "rm" not in registry)
-        assert client.post("/v1/score", json={"model": "rm", "prompt": "a", "responses": []}).status_code in (404, 503)
+        assert client.post("/v1/score", json={"model": "rm", "prompt": "a", "responses": ["b"]}).status_code in (
+            404,
+            503,
+        )
         assert not unloading.done()
         held.door.set()
         old = next(iter(engines))
@@ -594,7 +597,7 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_read(
     monkeypatch.setattr(memory_room, "_machine_free", lambda: 1000)
     with serving(tiny_reward_model) as (_, client):
         said = refused(client, 500, "POST", "/rm/swap", plan=plan(tiny_reward_model), mode="now")
-        assert "no room for rm" in said
+        assert "no room for tiny-rm: its weights in float32 take" in said
         assert "unload another model first" in said
         ask(client, PROMPTS[0])
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from assay.errors import BadInputError, NotFoundError
+from assay.models.loading import resolve_model
 from assay.runs.progress_bar import Advance, silent
 from assay.runs.record import locate_model, start_run
 from assay.score import Score, ScoreResult
@@ -53,6 +54,11 @@ def test_an_unknown_name_is_not_found(with_artifact: Workspace) -> None:
             ModelConfig("unlike", device="cpu"),
             workspace=with_artifact.root,
         )
+    for slip, meant in (("smolm2", "smollm2"), ("tny", "tiny")):
+        with pytest.raises(NotFoundError, match=rf"the workspace has first-rm; did you mean {meant}\?$"):
+            open_scorer(ModelConfig(slip, device="cpu"), workspace=with_artifact.root)
+        with pytest.raises(NotFoundError, match=rf"not one of .*; did you mean {meant}\?$"):
+            resolve_model(slip)
     with pytest.raises(NotFoundError, match=r"the workspace has first-rm$"):
         Loader(with_artifact.root).resolve(ModelConfig("unlike"))
     served = Loader(with_artifact.root).resolve(ModelConfig("unlike", engine="vllm-http"))

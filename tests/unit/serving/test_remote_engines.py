@@ -121,7 +121,7 @@ def test_without_vllm_the_engine_says_where_it_lives(tiny_reward_model: Path, mo
     import sys
 
     monkeypatch.setitem(sys.modules, "vllm", None)  # as where it is not installed
-    with pytest.raises(BackendError, match=r"vLLM is not in this environment .* docs/serving/engines.md"):
+    with pytest.raises(BackendError, match=r"vLLM is not in this environment .* pip install vllm"):
         load_scorer(ModelConfig(str(tiny_reward_model), engine="vllm"))
 
 

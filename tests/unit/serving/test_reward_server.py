@@ -98,9 +98,37 @@ def test_a_failed_item_is_an_entry_in_its_place(http_client: httpx.Client) -> No
     assert body["usage"]["failed"] == 1
 
 
-def test_empty_lists_are_answered_empty(http_client: httpx.Client) -> None:
-    assert http_client.post("/v1/score", json={"items": []}).json()["results"] == []
-    assert http_client.post("/v1/score", json={"prompt": "Hi.", "responses": []}).json()["results"] == []
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/v1/score", {"items": []}, "items"),
+        ("/v1/score", {"groups": []}, "groups"),
+        ("/v1/score", {"groups": [{"prompt": "Hi.", "responses": []}]}, "groups.0.responses"),
+        ("/v1/score", {"prompt": "Hi.", "responses": []}, "responses"),
+        ("/v1/compare", {"pairs": []}, "pairs"),
+        ("/v1/rank", {"prompt": "Hi.", "responses": []}, "responses"),
+    ],
+)
+def test_a_request_that_scores_nothing_is_refused(
+    http_client: httpx.Client, path: str, body: dict[str, Any], field: str
+) -> None:
+    problem = assert_problem(http_client.post(path, json=body), 422, "bad_input")
+    assert problem["detail"] == f"{field}: is empty"
+
+
+@pytest.mark.parametrize(
+    ("body", "hint"),
+    [
+        ({"promt": "a", "responses": ["b"]}, "promt: there is no such field; did you mean prompt"),
+        (
+            {"items": [{"prompt": "a", "respnse": "b"}]},
+            "items.0.respnse: there is no such field; did you mean response",
+        ),
+    ],
+)
+def test_a_misspelt_field_is_told_the_nearest(http_client: httpx.Client, body: dict[str, Any], hint: str) -> None:
+    problem = assert_problem(http_client.post("/v1/score", json=body), 422, "bad_input")
+    assert any(f"{error['field']}: {error['message']}".startswith(hint) for error in problem["errors"])
 
 
 @pytest.mark.parametrize(
@@ -185,8 +213,13 @@ def test_the_callers_text_is_not_repeated_in_errors(http_client: httpx.Client) -
 
 
 def test_unknown_paths_methods_and_models(http_client: httpx.Client) -> None:
-    assert_problem(http_client.get("/nothing"), 404, "not_found")
-    assert_problem(http_client.get("/v1/score"), 405, "method_not_allowed")
+    nothing = assert_problem(http_client.get("/0/1/2"), 404, "not_found")
+    assert nothing["detail"] == "there is no such path; GET /openapi.json lists them"
+    near = assert_problem(http_client.post("/v1/scores", json={}), 404, "not_found")
+    assert near["detail"].startswith("there is no such path; did you mean /v1/score")
+    wrong = http_client.get("/v1/score")
+    assert assert_problem(wrong, 405, "method_not_allowed")["detail"] == "this path takes POST"
+    assert wrong.headers["allow"] == "POST"
     for name in ("other", "../rm", "/etc/passwd", ""):
         body = {"model": name, "prompt": "a", "responses": ["b"]}
         assert "rm" in assert_problem(http_client.post("/v1/score", json=body), 404, "not_found")["detail"]

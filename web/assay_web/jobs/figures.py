@@ -19,7 +19,7 @@ from assay.workspace import Workspace
 from assay_pipelines.llm.calls import RunSpending, spending_of_runs
 from assay_web.jobs.forms import has_resume
 from assay_web.jobs.job import GOING, Job, outcome_of, runs_of_jobs
-from assay_web.jobs.kind import JOB_KINDS, Area
+from assay_web.jobs.kind import JOB_KINDS, JobKind
 from assay_web.jobs.replies import ExpectedReply, JobCount, JobRecord
 from assay_web.jobs.scheduler import JobScheduler
 from assay_web.runs.detail import has_saved_state
@@ -83,12 +83,13 @@ def _record(
 ) -> JobRecord:
     outcome = outcome_of(job, stored.metrics)
     going = outcome.status in GOING
-    ends = going or outcome.status == "done" or resumed_by is not None
+    kind = _kind(job.kind)
+    ends = going or outcome.status == "done" or resumed_by is not None or (kind is not None and not kind.resumes)
     return JobRecord(
         id=job.id,
         kind=job.kind,
         title=job.title,
-        area=_area(job.kind),
+        area="other" if kind is None else kind.area,
         settings=job.settings,
         command=job.command,
         by=job.by,
@@ -116,11 +117,12 @@ def _has_begun(workspace: Workspace, job: Job, run: str | None) -> bool:
         return False
 
 
-def _area(kind: str) -> Area | Any:
+def _kind(name: str) -> JobKind | None:
+    """None for the kind of a plugin that is gone."""
     try:
-        return JOB_KINDS.find(kind).area
+        return JOB_KINDS.find(name)
     except BadInputError:
-        return "other"
+        return None
 
 
 def _stored(workspace: Workspace, runs: list[str]) -> dict[str, StoredFigures]:

@@ -43,7 +43,8 @@ def nothing_to_prepare(workspace: Workspace, settings: Settings) -> None:
 class JobKind:
     """`command`: the words after `assay`; the form is made of its options, those in `prominent` first. `choice`: what
     the command that follows `command` is called in the form, where one is to be chosen, as in `assay train METHOD`.
-    `figures`: what it would take; raises what the settings are refused with. `prepare`: before it is started."""
+    `figures`: what it would take; raises what the settings are refused with. `prepare`: before it is started.
+    `resumes`: False for a command that, given again, does all of its work again."""
 
     title: str
     command: tuple[str, ...]
@@ -53,6 +54,7 @@ class JobKind:
     choice: str | None = None
     figures: Callable[[Workspace, Settings], JobFigures] = unknown_figures
     prepare: Callable[[Workspace, Settings], None] = nothing_to_prepare
+    resumes: bool = True
 
 
 JOB_KINDS: Kind[JobKind] = Kind(

@@ -96,6 +96,7 @@ CALIBRATE = JobKind(
 SCORE = JobKind(
     *("Score responses", ("score",), "rewards", "compute", ("file", "model", "save")),
     figures=score_figures,
+    resumes=False,
 )
 POLICY = JobKind(
     "Train a policy",

@@ -88,10 +88,10 @@ class ExpectedReply(BaseModel):
 class JobRecord(BaseModel):
     """A job. `started`: when it was asked for. `status`: see `JobStatus`; `why`: in one line, null where the status
     says it all. `warnings`: of its run, which ended but not well. `waits_for`: ids of jobs, or of a run that holds the
-    store. `can_resume`: ended before its end, or not well; not if something of its input was refused and there is
-    nothing to go on from. `resumed_by`: the job that goes on with it. `progress`: the outermost count first, as its run
-    noted it; of one that has ended, where it was. `spent`: null where no model was called, or the store has not told
-    yet. Seconds since the epoch."""
+    store. `can_resume`: ended before its end, or not well; not if its command would do all of its work again, or
+    something of its input was refused and there is nothing to go on from. `resumed_by`: the job that goes on with it.
+    `progress`: the outermost count first, as its run noted it; of one that has ended, where it was. `spent`: null where
+    no model was called, or the store has not told yet. Seconds since the epoch."""
 
     id: str
     kind: str

@@ -37,7 +37,7 @@ from assay_web.jobs.replies import (
     KindsReply,
 )
 from assay_web.jobs.scheduler import JobScheduler, running_elsewhere
-from assay_web.jobs.scores import JobScores, score_lines, scores_of
+from assay_web.jobs.scores import JobScores, index_of, scores_of
 from assay_web.jobs.suggestions import with_suggestions
 from assay_web.processes.log import TAIL, LogPart, log_part
 from assay_web.server.event_stream import Event, event_stream
@@ -217,9 +217,10 @@ def read_job_scores(
 )
 def download_job_scores(person: Viewer, service: ServiceNow, job_id: JobId) -> StreamingResponse:
     """All that it has written so far."""
-    lines = score_lines(job_of(service.workspace, job_id))
+    index = index_of(job_of(service.workspace, job_id))
+    lines = index.lines(0, len(index)) if index is not None else iter(())
     headers = {"Content-Disposition": f'attachment; filename="{job_id}-scores.jsonl"'}
-    return StreamingResponse((f"{text}\n" for text, _ in lines), media_type="application/x-ndjson", headers=headers)
+    return StreamingResponse((text + b"\n" for text in lines), media_type="application/x-ndjson", headers=headers)
 
 
 @router.post("/api/jobs/{job_id}/stop")
@@ -234,16 +235,16 @@ def stop_job(person: Curator, service: ServiceNow, jobs: JobsNow, job_id: JobId)
 def resume_job(person: Curator, service: ServiceNow, jobs: JobsNow, job_id: JobId, request: Request) -> JobRecord:
     """Start a new job that goes on where this one ended: with the run's last saved state where there is one, else
     by the same command, which leaves out what was done. 409 while it goes on, where another already goes on with it,
-    and where something of its input was refused and there is nothing to go on from."""
+    where its command would do all of its work again, and where something of its input was refused and there is nothing
+    to go on from."""
     job = job_of(service.workspace, job_id)
-    record = _record(jobs, job)
+    record, kind = _record(jobs, job), job_kind(job.kind)
     if not record.can_resume:
+        none = f", with nothing to go on from: {record.why}" if job.was_refused else ""
+        none = none if kind.resumes else ", and would do all of its work again: start a new job"
         raise ConflictError(
-            f"{record.resumed_by} goes on with it"
-            if record.resumed_by is not None
-            else f"it is {record.status}" + (f", with nothing to go on from: {record.why}" if job.was_refused else "")
+            f"it is {record.status}{none}" if record.resumed_by is None else f"{record.resumed_by} goes on with it"
         )
-    kind = job_kind(job.kind)
     _require_within(service, person, job.kind, job.settings)
     run = run_to_resume(service.workspace, job, runs_of_jobs(service.workspace, [job]).get(job.id))
     words = has_resume(job.arguments)

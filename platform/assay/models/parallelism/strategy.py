@@ -275,7 +275,7 @@ def resolve(parallel: Parallel) -> str:
             + (
                 "choose ddp or fsdp"
                 if several
-                else "start the command with torchrun (docs/reward-models/training.md, docs/policy-training/scale.md)"
+                else "start the command with torchrun, e.g. torchrun --nproc-per-node 2 -m assay.cli train bt ..."
             ),
             field="parallel",
         )

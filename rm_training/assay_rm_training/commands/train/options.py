@@ -24,7 +24,7 @@ from assay.cli.settings_options import option_parameters
 from assay.cli.sweep import SweepOptions, members_of, run_group, show_group, sweep_options
 from assay.compute.executor import LOCAL
 from assay.errors import BadInputError
-from assay.planning.request import PlanRequest, requested
+from assay.planning.request import PlanRequest, plan_progress, requested
 from assay_rm_training.commands.train.placement import Placement, placement_options, run_placed
 from assay_rm_training.presets import PRESETS, preset
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
@@ -241,16 +241,19 @@ def _show_plan(
     as_json: bool,
 ) -> None:
     from assay.planning.cards import find_card
-    from assay.planning.known_plans import keep_plan
+    from assay.planning.known_plans import keep_plan, rows_of
     from assay.workspace import Workspace
     from assay_rm_training.plan import plan_training
+    from assay_rm_training.runs.recorded import snapshot_id
 
     card, here = find_card(request.card), Workspace.find_optional(workspace)
     with_data = options._replace(data=options.data or MADE_UP)
     plan = _new_plan(here, with_data, settings, command, method_values, functools.partial(is_given, context), {})
     rows = plan.method.read(here, plan.data) if options.data else None
-    estimate = plan_training(plan.method, plan.config, rows, card, request)
-    of_rows = options.data or f"rows of {request.prompt_tokens} + {request.response_tokens} tokens"
+    with plan_progress() as advance:
+        estimate = plan_training(plan.method, plan.config, rows, card, request, advance)
+    snapshot = snapshot_id(here, plan.data) if here is not None else None
+    of_rows = rows_of(plan.data, snapshot) if options.data else MADE_UP
     keep_plan(estimate, plan.config.base, plan.memory_settings, request.ranks, of_rows)
     emit(estimate.to_dict(), str(estimate), as_json=as_json)
 
@@ -390,11 +393,14 @@ def _show(trained: TrainedModel) -> None:
     summary = trained.summary
     losses = [row["loss"] for row in read_metrics(trained.folder) if row["kind"] == "train"]
     unit = trained.unit
+    computed_in = f"in {trained.metrics['autocast']} on {trained.metrics['device']}"
+    if trained.evaluation is not None and trained.evaluation.model.dtype not in ("", trained.metrics["autocast"]):
+        computed_in += f", evaluated in {trained.evaluation.model.dtype}"
     speed = f"{summary.items_per_s:.2f} {unit}/s, {summary.tokens_per_s:.0f} tokens/s"
     typer.echo(
         f"{trained.name}: {counted(trained.metrics[unit], unit)}, {counted(summary.steps, 'step')} in "
         f"{summary.seconds:.0f} s ({speed}, "
-        f"{100 * summary.padded_share:.0f} % padding, {trained.metrics['autocast']} on {trained.metrics['device']})"
+        f"{100 * summary.padded_share:.0f} % padding), {computed_in}"
     )
     for warning in trained.metrics["warnings"]:
         typer.echo(f"WARNING: {warning}")

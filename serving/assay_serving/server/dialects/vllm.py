@@ -10,6 +10,7 @@ import struct
 import time
 from typing import Annotated, Any, Literal
 
+from annotated_types import Len
 from fastapi import APIRouter, Request, Response
 from pydantic import Discriminator, Field, RootModel, StrictInt, Tag
 
@@ -157,6 +158,8 @@ class ScorePairs(QuestionFields):
         queries, documents = pair
         if len(queries) == 1:
             queries = queries * len(documents)
+        if not documents:
+            raise BadInputError("is empty", field="documents")
         if len(queries) != len(documents):
             raise BadInputError(f"{len(queries)} queries and {len(documents)} documents do not pair up")
         return [question_item(query, document) for query, document in zip(queries, documents, strict=True)]
@@ -168,7 +171,7 @@ class RerankBody(QuestionFields):
     model_config = examples({"query": "Name a metal.", "documents": ["Gold.", "Glass."], "top_n": 1})
 
     query: str
-    documents: str | ListOf[str]
+    documents: str | Annotated[ListOf[str], Len(1)]
     top_n: int = Field(0, ge=0, description="0: all of them.")
 
 

@@ -124,7 +124,7 @@ class SharedPromptBody(Body):
 class GroupBody(SharedPromptBody):
     """Several responses to one prompt."""
 
-    responses: ListOf[ResponseBody]
+    responses: ListOf[ResponseBody] = Field(min_length=1)
 
     def items(self) -> list[ScoreItem]:
         return self.items_of(self.responses)
@@ -167,10 +167,10 @@ class ScoreBody(ScoringBody):
         },
     )
 
-    items: ListOf[ItemBody] | None = None
-    groups: ListOf[GroupBody] | None = None
+    items: ListOf[ItemBody] | None = Field(None, min_length=1)
+    groups: ListOf[GroupBody] | None = Field(None, min_length=1)
     prompt: PromptBody | None = Field(None, description=_PROMPT)
-    responses: ListOf[ResponseBody] | None = None
+    responses: ListOf[ResponseBody] | None = Field(None, min_length=1)
     tools: Tools | None = Field(None, description=TOOLS)
     principle: str | None = Field(None, description=_PRINCIPLE)
     principles: ListOf[str] | None = Field(
@@ -238,7 +238,7 @@ class CompareBody(ScoringBody):
         },
     )
 
-    pairs: ListOf[PairBody]
+    pairs: ListOf[PairBody] = Field(min_length=1)
 
 
 class RankBody(ScoringBody, GroupBody):

@@ -30,7 +30,6 @@ from assay_serving.server.core.reload import ModelChanges
 from assay_serving.server.core.scoring_backend import Client
 from assay_serving.server.core.settings import ServerSettings
 from assay_serving.server.metrics.engine_metrics import EngineMetrics
-from assay_serving.server.models.memory_check import check_room
 from assay_serving.server.models.missing_models import reason_of
 from assay_serving.server.models.model_access import check_plan
 from assay_serving.server.models.model_registry import ModelRegistry
@@ -186,8 +185,7 @@ class ModelLifecycle:
                 changes.enter_context(self._change(name, "reloading the configuration"))
             served = {name: self._single(name) for name in (*differing, *removed) if name in self._registry}
             for name, plan in differing.items():
-                folder = (await asyncio.to_thread(Loader(self._workspace).resolve, plan)).reference
-                opened[name] = await self._open(name, folder, plan)
+                opened[name] = await self._open(name, plan)
                 if name in served:
                     _check_kind(name, served[name].info, opened[name].info, plan.reference)
             await commit("+".join(opened[name].info.version for name in differing))
@@ -256,14 +254,14 @@ class ModelLifecycle:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _load(self, served_as: str | None, plan: ModelConfig, commit: Commit) -> dict[str, Any]:
-        allowed, folder, name = await self._resolve_missing(served_as, plan) or await self._resolve(plan)
+        allowed, name = await self._resolve_missing(served_as, plan) or await self._resolve(plan)
         name = served_as or name
         if not _NAME.fullmatch(name) or name.rpartition("/")[2] in _RESERVED:
             raise BadInputError("a name has letters, digits and . _ / - only; give another", field="name")
         if name in self._registry:
             raise ConflictError(f"{name} is served already: swap it, or load this one under another name")
         with self._change(name, "loading"):
-            scorer = await self._open(name, folder, allowed)
+            scorer = await self._open(name, allowed)
             await commit(scorer.info.version)
             self.serve(name, scorer, allowed)
         self._changed()
@@ -288,11 +286,11 @@ class ModelLifecycle:
 
     async def _swap(self, name: str, plan: ModelConfig, policy: SwapPolicy, commit: Commit) -> dict[str, Any]:
         self._single(name)
-        allowed, folder, _ = await self._resolve(plan)
+        allowed, _ = await self._resolve(plan)
         with self._change(name, "loading its successor"):
             old = self._single(name)
             allowed = _successor(allowed, old.plan)
-            scorer = await self._open(name, folder, allowed)
+            scorer = await self._open(name, allowed)
             before, after = old.info, scorer.info
             _check_kind(name, before, after, plan.reference)
             await commit(after.version)
@@ -426,32 +424,33 @@ class ModelLifecycle:
         finally:
             del self._changing[name]
 
-    async def _resolve(self, plan: ModelConfig) -> tuple[ModelConfig, str, str]:
-        """The plan of a model that may be loaded, its folder, and the name it has by itself."""
+    async def _resolve(self, plan: ModelConfig) -> tuple[ModelConfig, str]:
+        """The plan of a model that may be loaded, and the name it has by itself."""
 
-        def find() -> tuple[ModelConfig, str, str]:
+        def find() -> tuple[ModelConfig, str]:
             allowed = check_plan(plan, self._settings.model_folders, self._workspace)
             loader = Loader(self._workspace)
             name = loader.resolve(plan).name
             if plan.reference != allowed.reference:
                 allowed = replace(allowed, aliases=(*allowed.aliases, plan.reference))
-            return allowed, loader.resolve(allowed).reference, name
+            loader.resolve(allowed)
+            return allowed, name
 
         return await asyncio.to_thread(find)
 
-    async def _resolve_missing(self, served_as: str | None, plan: ModelConfig) -> tuple[ModelConfig, str, str] | None:
+    async def _resolve_missing(self, served_as: str | None, plan: ModelConfig) -> tuple[ModelConfig, str] | None:
         """As `_resolve`, for the name of a missing model: by the plan that it was served by before."""
         missing = self._registry.find_missing(plan.reference)
         if missing is None or served_as not in (None, missing.name):
             return None
-        resolved = await asyncio.to_thread(Loader(self._workspace).resolve, missing.plan)
-        return missing.plan, resolved.reference, missing.name
+        await asyncio.to_thread(Loader(self._workspace).resolve, missing.plan)
+        return missing.plan, missing.name
 
-    async def _open(self, name: str, folder: str, plan: ModelConfig) -> Scorer:
+    async def _open(self, name: str, plan: ModelConfig) -> Scorer:
         limit = asyncio.timeout(self._settings.load_timeout_s)
         try:
             async with limit:
-                return await asyncio.to_thread(open_checked, name, folder, plan, self._workspace)
+                return await asyncio.to_thread(open_checked, name, plan, self._workspace)
         except AssayError:
             raise
         except Exception as error:
@@ -511,10 +510,8 @@ def _check_kind(name: str, before: ModelInfo, after: ModelInfo, reference: str) 
         )
 
 
-def open_checked(name: str, folder: str, plan: ModelConfig, workspace: Path | None) -> Scorer:
+def open_checked(name: str, plan: ModelConfig, workspace: Path | None) -> Scorer:
     """The loaded model, checked by a first score. Raises BackendError where there is none."""
-    if plan.engine == "transformers":
-        check_room(name, folder, dtype=plan.dtype, device=plan.device)
     try:
         scorer = Loader(workspace).open_served(plan)
     except (MemoryError, RuntimeError) as error:

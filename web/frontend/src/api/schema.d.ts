@@ -1063,7 +1063,8 @@ export interface paths {
          * Resume Job
          * @description Start a new job that goes on where this one ended: with the run's last saved state where there is one, else
          *     by the same command, which leaves out what was done. 409 while it goes on, where another already goes on with it,
-         *     and where something of its input was refused and there is nothing to go on from.
+         *     where its command would do all of its work again, and where something of its input was refused and there is nothing
+         *     to go on from.
          */
         post: operations["resume_job"];
         delete?: never;
@@ -5020,10 +5021,10 @@ export interface components {
          * JobRecord
          * @description A job. `started`: when it was asked for. `status`: see `JobStatus`; `why`: in one line, null where the status
          *     says it all. `warnings`: of its run, which ended but not well. `waits_for`: ids of jobs, or of a run that holds the
-         *     store. `can_resume`: ended before its end, or not well; not if something of its input was refused and there is
-         *     nothing to go on from. `resumed_by`: the job that goes on with it. `progress`: the outermost count first, as its run
-         *     noted it; of one that has ended, where it was. `spent`: null where no model was called, or the store has not told
-         *     yet. Seconds since the epoch.
+         *     store. `can_resume`: ended before its end, or not well; not if its command would do all of its work again, or
+         *     something of its input was refused and there is nothing to go on from. `resumed_by`: the job that goes on with it.
+         *     `progress`: the outermost count first, as its run noted it; of one that has ended, where it was. `spent`: null where
+         *     no model was called, or the store has not told yet. Seconds since the epoch.
          */
         JobRecord: {
             /** Area */
@@ -5086,9 +5087,11 @@ export interface components {
         };
         /**
          * JobScores
-         * @description Scores of the lines from `offset` on; `lines`: of all.
+         * @description Scores of the lines from `offset` on; `lines`: of all, without those that are `damaged`.
          */
         JobScores: {
+            /** Damaged */
+            damaged: number;
             /** Lines */
             lines: number;
             /** Offset */

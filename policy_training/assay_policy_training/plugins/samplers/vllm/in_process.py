@@ -142,7 +142,7 @@ class Vllm(RecipeSettings, section="sampler"):
         chosen, dtype = dict(self.options), engine_dtype(policy, self.dtype)
         longest = self.max_model_len or needed_length(policy, sampling)
         os.environ[CHILDREN] = "0"  # weights are handed over as they lie in memory
-        vllm = InstalledVllm(", or a server: docs/policy-training/samplers.md")
+        vllm = InstalledVllm(", whose Python $ASSAY_VLLM_PYTHON names (sampler.kind=vllm_server)")
         require_supported(vllm.version, "in this environment")
         adapters, sleeps = sends_adapter(policy, self.adapters), self.sleep and vllm.device == "cuda"
         arguments: dict[str, Any] = {

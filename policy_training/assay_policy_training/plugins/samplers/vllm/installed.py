@@ -65,8 +65,10 @@ def require_installed(python: str = "") -> None:
     if installed is not None:
         require_supported(installed, where)
     elif _answer(python, _LACKS_CODE) == "True" if python else find_spec("vllm") is None:
-        its = "" if python else " (it needs its own, or a server)"
-        raise BackendError(f"vLLM is not in {where}{its}: docs/policy-training/samplers.md")
+        its = (
+            "" if python else ", it needs its own: name its Python in $ASSAY_VLLM_PYTHON, with sampler.kind=vllm_server"
+        )
+        raise BackendError(f"vLLM is not in {where}{its}")
 
 
 def unsupported(installed: str, where: str) -> str | None:

@@ -138,7 +138,7 @@ class VllmSampler:
             raise BackendError(
                 f"{self.engine.where} does not have the policy's weights (version {version}): log-prob "
                 f"{engine_logp:.6g} where the trainer finds {trainer_logp:.6g}, {difference:.3g} apart over {len(gap)} "
-                f"tokens, tolerance {self.tolerance:g}; see docs/policy-training/samplers.md"
+                f"tokens, tolerance {self.tolerance:g}"
             )
         return difference
 

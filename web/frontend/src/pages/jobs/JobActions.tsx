@@ -40,7 +40,13 @@ export function JobActions({ job }: { job: Job }) {
           </Button>
         )}
         {job.can_resume && (
-          <Button variant="light" leftSection={<IconPlayerPlay size={14} />} loading={resume.isPending} onClick={() => resume.mutate()}>
+          <Button
+            variant="light"
+            leftSection={<IconPlayerPlay size={14} />}
+            title={t("From its last saved state; what was done is left out")}
+            loading={resume.isPending}
+            onClick={() => resume.mutate()}
+          >
             {t("Resume")}
           </Button>
         )}

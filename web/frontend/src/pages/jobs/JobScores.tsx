@@ -23,8 +23,8 @@ export function JobScores({ job }: { job: Job }) {
     placeholderData: keepPreviousData,
   });
   if (query.data === undefined) return query.failureReason === null ? null : <Failure error={query.failureReason} />;
-  const { scores, lines } = query.data;
-  if (lines === 0) return null;
+  const { scores, lines, damaged } = query.data;
+  if (lines + damaged === 0) return null;
   return (
     <>
       <Group justify="space-between">
@@ -67,6 +67,7 @@ export function JobScores({ job }: { job: Job }) {
       <Group justify="space-between">
         <Text size="xs" className="dim" role="status">
           {t("{{count}} lines", { count: lines })}
+          {damaged > 0 && `, ${t("{{count}} damaged lines left out", { count: damaged })}`}
         </Text>
         {lines > PAGE && (
           <Pagination
