@@ -129,7 +129,7 @@ def run(*words: str) -> str:
     result = CliRunner().invoke(app, ["plan", *words], standalone_mode=False)
     if result.exception is not None:
         raise result.exception
-    return result.output
+    return result.stdout
 
 
 def test_a_training_that_does_not_fit_says_what_would(wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from assay.planning.cards import GIB, Card
 from assay.planning.fake_step import ACTIVATIONS, OPTIMISER, PARAMETERS, StepCost
+from assay.planning.request import plan_progress
 from assay.planning.plan import MeasuredStep, make_plan
 
 CARD = Card("small", 8 * GIB, {"float32": 1e11}, 1e10, kernels="cpu")
@@ -48,3 +49,10 @@ def test_where_one_item_is_too_much_they_are_no_change() -> None:
     plan = make_plan(WholeItems(8, "--micro-batch-tokens"), CARD, changes=True)
     assert plan.largest == 0
     assert [change for change, _ in plan.alternatives] == ["--lora 16"]
+
+
+def test_planning_says_what_it_does_before_it_is_done(capsys: pytest.CaptureFixture[str]) -> None:
+    with plan_progress() as advance:
+        assert "planning: the training's step is run without its numbers" in capsys.readouterr().err
+        make_plan(WholeItems(2, "--micro-batch-tokens"), CARD, changes=False, advance=advance)
+    assert "planning: 2 measured sizes in" in capsys.readouterr().err
