@@ -6,8 +6,8 @@ import pytest
 
 from assay.planning.cards import GIB, Card
 from assay.planning.fake_step import ACTIVATIONS, OPTIMISER, PARAMETERS, StepCost
-from assay.planning.request import plan_progress
 from assay.planning.plan import MeasuredStep, make_plan
+from assay.planning.request import plan_progress
 
 CARD = Card("small", 8 * GIB, {"float32": 1e11}, 1e10, kernels="cpu")
 
