@@ -34,8 +34,8 @@ class Loader:
         if config.engine == "transformers":
             from assay.planning.scoring_memory import check_room
 
-            limits = {"device": config.device, "token_budget": config.token_budget}
-            check_room(config.name, config.reference, dtype=config.dtype, **limits)
+            budget, device = config.token_budget, config.device
+            check_room(config.name, config.reference, dtype=config.dtype, device=device, token_budget=budget)
         scorer: Scorer = ENGINES.accept(ENGINES.find(config.engine).load(config, self), config.engine)
         if config.correct is not None:
             from assay_serving.engines.length_corrected import with_correction

@@ -58,10 +58,9 @@ def position_bytes(folder: Path, dtype: str) -> int:
     except (OSError, ValueError):
         return 0
     config = config.get("text_config") or config
-    sizes = (config.get("hidden_size"), config.get("intermediate_size"))
-    if not all(isinstance(size, int) for size in sizes):
+    hidden, inner = config.get("hidden_size"), config.get("intermediate_size")
+    if not isinstance(hidden, int) or not isinstance(inner, int):
         return 0
-    hidden, inner = sizes
     return (hidden + 2 * inner) * _LOADED[dtype]
 
 
