@@ -48,6 +48,21 @@ def test_a_prompt_ends_where_the_assistant_continues(tokenizer: PreTrainedTokeni
     assert encoded.response_start == len(encoded.ids)
 
 
+def test_tokens_do_not_depend_on_whether_their_places_are_read() -> None:
+    tokenizer = load_tokenizer("tiny")
+    subject = renderer(tokenizer)
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.text(max_size=60), st.text(max_size=60))
+    def check(prompt: str, response: str) -> None:
+        turns = (Message("user", prompt),)
+        with_places, without = (subject.encode(turns, response, parted=parted) for parted in (True, False))
+        assert with_places.ids == without.ids
+        assert list(without.ids) == tokenizer(subject.render(turns, response), add_special_tokens=False)["input_ids"]
+
+    check()
+
+
 def test_both_sides_of_a_pair_share_the_prompt_tokens(tokenizer: PreTrainedTokenizerBase) -> None:
     subject = renderer(tokenizer)
     one, two = subject.encode(DIALOGUE, "yes"), subject.encode(DIALOGUE, "no, and a good deal longer")

@@ -267,8 +267,10 @@ class Renderer:
                 backend.no_padding()
             if backend.encode_special_tokens:
                 backend.encode_special_tokens = False
+            if not offsets:  # `encode`, which finds them, also holds the interpreter lock until it has read a long text
+                return backend.encode_batch_fast([text], add_special_tokens=False)[0].ids, None
             encoded = backend.encode(text, add_special_tokens=False)
-            return encoded.ids, encoded.offsets if offsets else None
+            return encoded.ids, encoded.offsets
         fast = offsets and bool(self.tokenizer.is_fast)
         encoding = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=fast, verbose=False)
         return list(encoding["input_ids"]), encoding["offset_mapping"] if fast else None

@@ -67,7 +67,7 @@ class ItemBody(Body):
     tools: Tools | None = Field(None, description=TOOLS)
     messages: ListOf[MessageBody] | None = Field(None, description="The conversation, ending with the response.")
     principle: str | None = Field(None, description=_PRINCIPLE)
-    references: ListOf[str] = Field([], description=_REFERENCES)
+    references: ListOf[str] = Field((), description=_REFERENCES)
     label: LabelBody | None = Field(None, description=_LABEL)
     rubric: ListOf[RubricItemBody] | None = Field(None, description=_RUBRIC)
 
@@ -106,7 +106,7 @@ class SharedPromptBody(Body):
     prompt: PromptBody = Field(description=_PROMPT)
     tools: Tools | None = Field(None, description=TOOLS)
     principle: str | None = Field(None, description=_PRINCIPLE)
-    references: ListOf[str] = Field([], description=_REFERENCES)
+    references: ListOf[str] = Field((), description=_REFERENCES)
     label: LabelBody | None = Field(None, description=_LABEL)
     rubric: ListOf[RubricItemBody] | None = Field(None, description=_RUBRIC)
 
@@ -176,7 +176,7 @@ class ScoreBody(ScoringBody):
     principles: ListOf[str] | None = Field(
         None, min_length=1, description="Several questions: every response is judged by each (`by_principle`)."
     )
-    references: ListOf[str] = Field([], description=_REFERENCES)
+    references: ListOf[str] = Field((), description=_REFERENCES)
     label: LabelBody | None = Field(None, description=_LABEL)
     rubric: ListOf[RubricItemBody] | None = Field(None, description=_RUBRIC)
 

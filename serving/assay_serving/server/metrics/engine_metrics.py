@@ -109,6 +109,7 @@ class ModelSeries:
         self.items, self.tokens = metrics.items.labels(model), metrics.tokens.labels(model)
         self.truncated, self.rewards = metrics.truncated.labels(model), metrics.rewards.labels(model)
         self.call_items, self.call_seconds = metrics.call_items.labels(model), metrics.call_seconds.labels(model)
+        self.cache_misses = metrics.cache_misses.labels(model)
         self.waits = cache(partial(metrics.wait_seconds.labels, model))  #: by the priority's name
 
 

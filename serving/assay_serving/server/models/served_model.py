@@ -253,7 +253,7 @@ class ServedModel:
             if count:
                 self._metrics.cache_hits.labels(self.queue.name, tier).inc(count)
         if computed:
-            self._metrics.cache_misses.labels(self.queue.name).inc(len(computed))
+            self._metrics.of(self.queue.name).cache_misses.inc(len(computed))
             firsts = {key: index for index, key in reversed(list(enumerate(keys))) if key in computed}
             counted = set(firsts.values())  # by the batcher: one result of each
             results = [result for index, result in enumerate(results) if index not in counted]
