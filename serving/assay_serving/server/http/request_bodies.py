@@ -30,6 +30,7 @@ _PROMPT = "A text (one user turn) or the messages before the response."
 _RESPONSE = "A text, or the turns of the assistant and the tools it called."
 _PRINCIPLE = "The question to judge by, for models that take one (/v1/principles)."
 _REFERENCES = "Other responses to the prompt, for rewards that are relative to them; models ignore them."
+_NONE: Any = ()  #: a default that is a list would be copied for each body
 _LABEL = "What a verifier checks against: text, or JSON; models ignore it."
 _STEPS = "The response in steps, instead of a text: for process reward models, which score each."
 _RUBRIC = "Items that the responses are judged by, for rubric rewards: texts, or {text, weight, polarity, ...}."
@@ -67,7 +68,7 @@ class ItemBody(Body):
     tools: Tools | None = Field(None, description=TOOLS)
     messages: ListOf[MessageBody] | None = Field(None, description="The conversation, ending with the response.")
     principle: str | None = Field(None, description=_PRINCIPLE)
-    references: ListOf[str] = Field((), description=_REFERENCES)
+    references: ListOf[str] = Field(_NONE, description=_REFERENCES)
     label: LabelBody | None = Field(None, description=_LABEL)
     rubric: ListOf[RubricItemBody] | None = Field(None, description=_RUBRIC)
 
@@ -106,7 +107,7 @@ class SharedPromptBody(Body):
     prompt: PromptBody = Field(description=_PROMPT)
     tools: Tools | None = Field(None, description=TOOLS)
     principle: str | None = Field(None, description=_PRINCIPLE)
-    references: ListOf[str] = Field((), description=_REFERENCES)
+    references: ListOf[str] = Field(_NONE, description=_REFERENCES)
     label: LabelBody | None = Field(None, description=_LABEL)
     rubric: ListOf[RubricItemBody] | None = Field(None, description=_RUBRIC)
 
@@ -176,7 +177,7 @@ class ScoreBody(ScoringBody):
     principles: ListOf[str] | None = Field(
         None, min_length=1, description="Several questions: every response is judged by each (`by_principle`)."
     )
-    references: ListOf[str] = Field((), description=_REFERENCES)
+    references: ListOf[str] = Field(_NONE, description=_REFERENCES)
     label: LabelBody | None = Field(None, description=_LABEL)
     rubric: ListOf[RubricItemBody] | None = Field(None, description=_RUBRIC)
 
