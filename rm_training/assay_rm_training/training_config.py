@@ -89,7 +89,8 @@ class TrainingConfig:
     batch_start: Annotated[int, Ge(0), Help("First batch size, growing to --batch-size; 0 = no growth.")] = 0
     batch_ramp_ratio: Annotated[float, Ge(0), Le(1), Help("Share of the run over which batches grow.")] = 0.1
     optimizer: Annotated[
-        OptimizerName, Help("Moments in 8 bit, or with float32 weights on the host, take less of a GPU; not with fsdp.")
+        OptimizerName,
+        Help("Moments in 8 bit, or on the host with float32 weights: less of a GPU; no adafactor with fsdp."),
     ] = "adamw"
     betas: tuple[float, float] = (0.9, 0.98)
     eps: Annotated[float, Gt(0), Help("AdamW's.")] = 1e-10
@@ -167,11 +168,11 @@ class TrainingConfig:
 
 def less_memory(config: TrainingConfig, ranks: int = 1) -> dict[str, dict[str, Any]]:
     """Options by which weights and optimiser take less, least change first, with the settings that they are."""
-    alone, quantizes = ranks == 1, ranks == 1 and has_bitsandbytes()
+    quantizes = ranks == 1 and has_bitsandbytes()
     options: dict[str, dict[str, Any]] = {}
-    if config.lora is None and config.optimizer == "adamw" and quantizes:
+    if config.lora is None and config.optimizer == "adamw" and has_bitsandbytes():
         options["--optimizer adamw_8bit"] = {"optimizer": "adamw_8bit"}
-    if config.lora is None and config.optimizer != "adamw_offloaded" and alone:
+    if config.lora is None and config.optimizer != "adamw_offloaded":
         options["--optimizer adamw_offloaded"] = {"optimizer": "adamw_offloaded"}
     adapters: dict[str, Any] = {"lora": config.lora or LoraConfig()}
     if config.lora is None:

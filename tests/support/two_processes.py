@@ -1,4 +1,4 @@
-"""Two processes of one training on this machine, forked from one that has imported everything.
+"""Two processes (or more) of one training on this machine, forked from one that has imported everything.
 
 Leaves out: what they do.
 A test module runs itself as a script that calls `launch` with functions of its own, by the names of their scenarios.
@@ -15,8 +15,8 @@ from pathlib import Path
 PATIENCE_S = 600
 
 
-def launch(scenario: str, take_part: Callable[[Path], object], folder: Path) -> list[int]:
-    """Two processes as torchrun starts them, without its supervision, each in `take_part`; their exit codes.
+def launch(scenario: str, take_part: Callable[[Path], object], folder: Path, processes: int = 2) -> list[int]:
+    """Processes as torchrun starts them, without its supervision, each in `take_part`; their exit codes.
 
     As torchrun's agent does, this process keeps the store where they meet: it outlives the one that ends first.
     """
@@ -24,17 +24,17 @@ def launch(scenario: str, take_part: Callable[[Path], object], folder: Path) -> 
 
     patience = timedelta(seconds=PATIENCE_S)
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=patience)
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "WORLD_SIZE": "2"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "WORLD_SIZE": str(processes)}
     os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
     forked = multiprocessing.get_context("fork")
-    processes = [forked.Process(target=_one, args=(scenario, take_part, folder, rank)) for rank in range(2)]
-    for process in processes:
+    started = [forked.Process(target=_one, args=(scenario, take_part, folder, rank)) for rank in range(processes)]
+    for process in started:
         process.start()
-    for process in processes:
+    for process in started:
         process.join(PATIENCE_S)
         process.kill()
         process.join()
-    return [process.exitcode or 0 for process in processes]
+    return [process.exitcode or 0 for process in started]
 
 
 def _one(scenario: str, take_part: Callable[[Path], object], folder: Path, rank: int) -> None:

@@ -6,6 +6,7 @@ counts such a copy as the host's. Leaves out: what is moved (`offloaded`, `check
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from assay.models import config_only
 
@@ -22,6 +23,8 @@ def to_host(tensor: Tensor) -> Tensor:
     with config_only.on_host():
         if tensor.device.type == "cpu":  # a plan's
             return tensor.detach().clone()
+        if isinstance(tensor, DTensor):
+            return tensor.detach().cpu()  # its share
         pinned = tensor.device.type == "cuda"
         copy = torch.empty(tensor.size(), dtype=tensor.dtype, layout=tensor.layout, pin_memory=pinned)
         return copy.copy_(tensor)

@@ -23,8 +23,8 @@ INSTALL = "pip install bitsandbytes"
 
 def check_optimiser(name: OptimizerName, parallel: str, field: str = "optimizer") -> None:
     """Raises BadInputError where its state cannot be divided as `parallel` says, or its library is missing."""
-    if name != "adamw" and parallel == "fsdp":
-        raise BadInputError(f"{name}'s state cannot be sharded; use adamw with fsdp", field=field)
+    if name == "adafactor" and parallel == "fsdp":
+        raise BadInputError("adafactor's state cannot be sharded; use another optimiser with fsdp", field=field)
     if name == "adamw_8bit":
         require_bitsandbytes(field)
 

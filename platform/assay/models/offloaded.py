@@ -1,8 +1,9 @@
 """AdamW in the host's memory: moments, float32 weights and gradients are there, and so is the update.
 
 Covers: gradients that leave the device as each is complete, weights that go back after the update, linear layers whose
-weights are bfloat16 on the device while the optimiser's are float32, its state. Leaves out: other optimisers
-(`optimisers`), weights divided among processes.
+weights are bfloat16 on the device while the optimiser's are float32, its state. Of weights that are divided among
+processes (FSDP2) each has its share on its host, and in float32 on its device. Leaves out: other optimisers
+(`optimisers`).
 
 The numbers are those of AdamW on the device. Under autocast a linear layer's product takes the weight rounded to
 bfloat16, and its gradient is bfloat16: keeping the rounded weight on the device, and adding up the gradients in float32
@@ -16,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from assay.models.config_only import on_host
 from assay.models.frozen_weights import halve, unhalve
@@ -30,7 +32,7 @@ class OffloadedAdamW(torch.optim.AdamW):
     """
 
     def __init__(self, groups: Iterable[Mapping[str, Any]], halved: Iterable[nn.Linear] = (), **options: Any) -> None:
-        self._halved = list(halved)
+        self._halved = [layer for layer in halved if not isinstance(layer.weight, DTensor)]
         rounded = {id(layer.weight) for layer in self._halved}
         host_groups: list[dict[str, Any]] = [dict(group) for group in groups]
         self.masters: dict[nn.Parameter, nn.Parameter] = {}

@@ -39,9 +39,10 @@ def make_optimiser(
         return torch.optim.Adafactor(groups, lr=lr)
     options: dict[str, Any] = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0}
     if name == "adamw_8bit":
-        library = require_bitsandbytes("optimizer")
-        optimiser: torch.optim.Optimizer = library.optim.AdamW8bit(groups, **options | {"eps": max(eps, EPS_8BIT)})
-        return optimiser
+        require_bitsandbytes("optimizer")
+        from assay.models.eight_bit import DividedAdamW8bit
+
+        return DividedAdamW8bit(groups, **options | {"eps": max(eps, EPS_8BIT)})  # type: ignore[no-untyped-call]
     if name == "adamw_offloaded":
         from assay.models.frozen_weights import linear_layers
         from assay.models.offloaded import OffloadedAdamW

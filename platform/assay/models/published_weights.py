@@ -9,6 +9,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,32 @@ def write_model(
         _name_shards(folder, shards, total)
 
 
+@torch.no_grad()
+def round_weights(model: Any, dtype: torch.dtype) -> None:
+    """The model as `write_model` would write it in `dtype`: adapters in the weights that they change, all rounded. Its
+    own formats stay, which hold these values. Of a divided model all processes call this."""
+    from peft.tuners.lora import LoraLayer
+
+    adapted: list[Any] = [module for module in unwrapped(model).modules() if isinstance(module, LoraLayer)]
+    for layer in adapted:
+        with _full_adapter(layer):
+            product = layer.get_delta_weight(_ADAPTER).float()
+        weight = layer.get_base_layer().weight
+        weight.copy_(share_of(full_tensor(weight).float() + product, weight).to(dtype))
+        layer.lora_B[_ADAPTER].weight.zero_()
+    for parameter in model.parameters():
+        parameter.copy_(parameter.to(dtype))
+
+
+def share_of(full: Tensor, like: Tensor) -> Tensor:
+    """`full`, which every process has, laid out as `like` is."""
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    if not isinstance(like, DTensor):
+        return full
+    return distribute_tensor(full, like.device_mesh, like.placements, src_data_rank=None)
+
+
 def _merged(base: Any) -> Iterator[tuple[str, Tensor]]:
     """`merged_weights` in the names and shapes of the model's own modules."""
     from peft.tuners.lora import LoraLayer
@@ -113,9 +140,29 @@ def _merged(base: Any) -> Iterator[tuple[str, Tensor]]:
         if stored in packed:
             values = packed[stored].dequantized(torch.float32)
         if parameter == "weight":
-            yield name, full_tensor(values).float() + full_tensor(adapted[layer].get_delta_weight(_ADAPTER)).float()
+            with _full_adapter(adapted[layer]):
+                product = adapted[layer].get_delta_weight(_ADAPTER).float()
+            yield name, full_tensor(values).float() + product
+            del product
         elif not (name in tied and shared[id(values)] > 1):
             yield name, full_tensor(values)
+
+
+@contextmanager
+def _full_adapter(layer: Any) -> Iterator[None]:
+    """Every process has the layer's whole adapter: its product is then, bit for bit, what one process computes."""
+    from torch.distributed.tensor import DTensor
+
+    parts = [part for name, part in layer.named_modules() if name and not name.startswith("base_layer")]
+    shares = [(p._parameters, name, value) for p in parts for name, value in p._parameters.items()]
+    shares = [each for each in shares if isinstance(each[2], DTensor)]
+    for holder, name, value in shares:
+        holder[name] = torch.nn.Parameter(full_tensor(value), requires_grad=False)
+    try:
+        yield
+    finally:
+        for holder, name, value in shares:
+            holder[name] = value
 
 
 def _write_shard(folder: Path, number: int, shard: dict[str, Tensor]) -> list[str]:

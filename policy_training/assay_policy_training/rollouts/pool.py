@@ -202,8 +202,8 @@ class RolloutPool:
         probe: list[float] = []
         if weights is None:
             parallel = self.policy.parallel
-            collected = {name: parallel.collect(p) for name, p in self.policy.trainable().items()}
-            weights = {name: p.detach().clone() for name, p in collected.items() if p is not None}
+            collected = ((name, parallel.collect(p)) for name, p in self.policy.trainable().items())
+            weights = {name: p.detach().clone() for name, p in collected if p is not None}  # one at a time
             if self.probed:
                 probe = probe_logp(self.policy)
                 weights = {name: values.cpu() for name, values in weights.items()}

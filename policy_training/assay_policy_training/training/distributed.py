@@ -1,8 +1,8 @@
 """Policy training in several processes: what the first process sends to the others, and what they do with it.
 
-Covers: the configuration of the run, the calls that all processes make together (loading, resuming, training, gathering
-the weights). Leaves out: the run record, evaluation and saving, which the first process does alone (`run`); how work
-and weights are divided (`assay.models.parallelism.strategy`).
+Covers: the configuration of the run, the calls that all processes make together (loading, resuming, training; of
+divided weights also evaluating and saving). Leaves out: the run record, evaluating and saving where weights are not
+divided, which the first process does alone (`run`); how they are divided (`assay.models.parallelism.strategy`).
 """
 
 import os
@@ -27,6 +27,7 @@ from assay_policy_training.plugins.samplers.transformers import Transformers
 from assay_policy_training.recipe.loading import recipe_from_dict
 from assay_policy_training.rollouts.functions.source import CallSettings
 from assay_policy_training.training.checkpoint_choice import CheckpointChoice
+from assay_policy_training.training.evaluation import join_evaluation
 from assay_policy_training.training.loop import PolicyLoop
 
 
@@ -44,6 +45,7 @@ class WorkerConfig:
     on: str  #: where rollout actors are
     calls: CallSettings  #: of reward functions
     media: Path | None = None  #: the workspace's images
+    evaluations: int = 0  #: sets of prompts that are evaluated before and after
 
     def load(self, device: torch.device) -> Policy:
         """The policy with all its weights."""
@@ -96,15 +98,20 @@ def run_worker(open_rewards: Callable[[WorkerConfig], Sequence[RewardSource]]) -
             if group.first_failure() == (0, str(error)):  # the first process reports the same error
                 raise SystemExit(error.exit_code) from error
             raise
+        _join_evaluations(config, trainer)
         trainer.resume()
         with closing(trainer):
             trainer.train()
         trainer.save_checkpoint()  # together with the first process, which writes it
-        divided: bool = parallel.share(None)
-        if divided:
+        if parallel.equal_passes:
             save_divided(trainer, config.prompts, None)
-        else:
-            parallel.assembled(trainer.policy, lambda: trainer.policy)
+        _join_evaluations(config, trainer)
+
+
+def _join_evaluations(config: WorkerConfig, trainer: PolicyLoop) -> None:
+    if trainer.policy.parallel.equal_passes:
+        for _ in range(config.evaluations):
+            join_evaluation(trainer.policy, trainer.recipe.sampling)
 
 
 def save_divided(

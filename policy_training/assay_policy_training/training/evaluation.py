@@ -19,6 +19,7 @@ import torch
 from assay.errors import BadInputError
 from assay.statistics.intervals import Interval, bounds, clustered_mean, share_interval
 from assay.statistics.pass_at_k import estimates_at, powers_to
+from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.metrics import TokenMeans
 from assay_policy_training.core.policy import Policy
 from assay_policy_training.core.prompt import PromptItem
@@ -240,7 +241,10 @@ def evaluate_policy(
     if isinstance(contexts, TaskContext):
         items = contexts.evaluated(items)
     sampler = sampler or TransformersSampler(policy, sampling)
-    batch = sampler.rollout(items, samples, seed=seed, version=0)
+    with policy.gathered_parameters():
+        batch = sampler.rollout(items, samples, seed=seed, version=0)
+    if policy.parallel.equal_passes:
+        policy.parallel.share(batch)
     reward = composed(composition or Composition(), gather_rewards(rewards, batch.items, batch.responses))
     failed = torch.tensor([episode_failure(item) is not None for item in batch.items])
     reward = reward.masked_fill(failed, torch.nan)
@@ -251,17 +255,7 @@ def evaluate_policy(
     checked = [row for row, passed in enumerate(accuracy.isnan().tolist()) if not passed]
     by_prompt = accuracy.view(len(items), samples)
     verdicts = tuple(zip((~by_prompt.isnan()).sum(1).tolist(), by_prompt.nansum(1).int().tolist(), strict=True))
-    means = TokenMeans()
-    drawn_by: dict[str, Any] = {"temperature": sampling.temperature, "prune_log_ratio": sampling.prune_log_ratio}
-    with torch.no_grad():
-        for start in range(0, len(batch), SCORED_AT_ONCE):
-            part = batch.select(range(start, min(start + SCORED_AT_ONCE, len(batch))))
-            scores = policy.scores(part, **drawn_by)
-            mask = part.mask.to(policy.device)
-            means.add("entropy", scores.entropy, mask)
-            if policy.has_reference:
-                means.add_kl(scores.logp, policy.reference_logp(part, **drawn_by), mask)
-    measured = means.to_dict()
+    measured = _token_means(policy, batch, sampling)
     return PolicyEvaluation(
         prompts=len(items),
         samples=samples,
@@ -281,6 +275,29 @@ def evaluate_policy(
         prompt_verdicts=verdicts,
         pass_at_k=PassAtKFigure.all_of(verdicts),
     )
+
+
+def join_evaluation(policy: Policy, sampling: Sampling) -> None:
+    """What the other processes do while the first evaluates a policy whose weights are divided: it samples alone, all
+    score."""
+    with policy.gathered_parameters():
+        pass
+    batch: RolloutBatch = policy.parallel.share(None)
+    _token_means(policy, batch, sampling)
+
+
+@torch.no_grad()
+def _token_means(policy: Policy, batch: RolloutBatch, sampling: Sampling) -> dict[str, float]:
+    means = TokenMeans()
+    drawn_by: dict[str, Any] = {"temperature": sampling.temperature, "prune_log_ratio": sampling.prune_log_ratio}
+    for start in range(0, len(batch), SCORED_AT_ONCE):
+        part = batch.select(range(start, min(start + SCORED_AT_ONCE, len(batch))))
+        scores = policy.scores(part, **drawn_by)
+        mask = part.mask.to(policy.device)
+        means.add("entropy", scores.entropy, mask)
+        if policy.has_reference:
+            means.add_kl(scores.logp, policy.reference_logp(part, **drawn_by), mask)
+    return means.to_dict()
 
 
 def _numbers(values: torch.Tensor) -> tuple[float | None, ...]:

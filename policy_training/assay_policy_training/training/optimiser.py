@@ -26,17 +26,17 @@ def policy_optimiser(policy: Policy, settings: Optimisation) -> torch.optim.Opti
 
 def less_memory(recipe: Recipe, ranks: int = 1) -> dict[str, Recipe]:
     """Recipes that differ in one setting or two, by these in words, least change first."""
-    lora, alone = recipe.lora, ranks == 1
+    lora = recipe.lora
     adapters = lora if lora.rank else replace(lora, rank=16)
     words, options = "" if lora.rank else "--set lora.rank=16", {}
     names: tuple[OptimizerName, ...] = ("adamw_8bit", "adamw_offloaded") if has_bitsandbytes() else ("adamw_offloaded",)
-    if alone and not lora.rank and recipe.optimisation.optimizer == "adamw":
+    if not lora.rank and recipe.optimisation.optimizer == "adamw":
         for name in names:
             optimisation = replace(recipe.optimisation, optimizer=name)
             options[f"--set optimisation.optimizer={name}"] = replace(recipe, optimisation=optimisation)
     if not lora.rank:
         options[words] = replace(recipe, lora=adapters)
-    if alone and has_bitsandbytes() and adapters.base_weights != "4bit":
+    if ranks == 1 and has_bitsandbytes() and adapters.base_weights != "4bit":
         options[f"{words} --set lora.base_weights=4bit".strip()] = replace(
             recipe, lora=replace(adapters, base_weights="4bit")
         )

@@ -253,6 +253,7 @@ def _prepared(
         on=on,
         calls=plan.calls,
         media=media,
+        evaluations=len(selected),
     )
     _require_memory(config, recipe, local_device(plan.device))
     carried = carried_uses([base, *([teacher] if teacher else [])], [*rewards, *watched])
@@ -310,7 +311,7 @@ def _train(
         trainer = config.begin(parallel, device, rewards, run.folder, extra, choice)
         before: dict[str, PolicyEvaluation] = {}
         if selected:
-            before = evaluate("before", config.load(device) if parallel.equal_passes else trainer.policy)
+            before = evaluate("before", trainer.policy)
         best_by, figures = plan.best_by.removeprefix("-"), step_figures(before)
         if plan.keep == "best" and best_by.startswith("eval_") and best_by not in figures:
             raise unknown("metric of the evaluations", best_by, figures, field="--best-by")
@@ -323,11 +324,11 @@ def _train(
             trainer.train(callbacks=[*called, *tracked])
         if parallel.world > 1:  # what fails from here on leaves no other process to collect a checkpoint from
             trainer.save_checkpoint()
-        policy, compared = trainer.policy, None
-        if parallel.share(parallel.equal_passes and not selected):
+        policy, compared, after = trainer.policy, None, dict[str, PolicyEvaluation]()
+        if parallel.equal_passes:
             compared = save_divided(trainer, prompts, target)
-        else:
-            policy = parallel.assembled(trainer.policy, lambda: config.load(device))
+            with _policy_is_saved(target):
+                after = evaluate("after", policy)
     with checkpoint_on_failure(trainer):
         if compared is None:
             policy.save(target)  # before anything else that may fail
@@ -360,13 +361,13 @@ def _train(
                 "rewards_missing": missing,
             }
         )
-        after = evaluate("after", policy)
+        after = after or evaluate("after", policy)
         by_set = {name: (evaluation, after[name]) for name, evaluation in before.items()}
         main = next(iter(by_set.values()), (None, None))
         run.metrics["before"], run.metrics["after"] = (None if one is None else one.to_dict() for one in main)
         if compared is None:
             # One short rollout, to compare the saved log-probs with the trainer's; an engine may be asleep.
-            in_process = policy is trainer.policy and not isinstance(trainer.sampler, PublishesWeights)
+            in_process = not isinstance(trainer.sampler, PublishesWeights)
             sampler = trainer.sampler if in_process else recipe.opened_sampler(policy, Transformers())
             probe = sampler.rollout(prompts[:1], 1, seed=recipe.seed, version=trainer.updates)
             compared = probe, policy.float32_logp(probe)

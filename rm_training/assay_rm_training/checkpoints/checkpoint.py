@@ -8,9 +8,10 @@ compares (`parity.py`), the model card's text (`model_card.py`), lineage.
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 
@@ -19,6 +20,7 @@ from assay.models.chat.renderer import Renderer
 from assay.models.published_weights import write_model
 from assay.models.quiet import quiet_transformers
 from assay.models.spec import ParityCheck, RewardModelSpec, weights_digest
+from assay.score import ScoreResult
 from assay_rm_training.checkpoints.card_sections import parity_lines, with_section
 from assay_rm_training.checkpoints.parity import (
     MERGED,
@@ -39,7 +41,22 @@ from assay_serving.scorer import ScoreItem, Scorer
 
 __all__ = ["SAMPLE", "TOLERANCE", "Parity", "compare", "merged_scorer", "save_checkpoint"]
 
+
+class WrittenWeights(NamedTuple):
+    """A model whose weights are in `folder` already, and which is on `device` no more. `scores`: of the sample."""
+
+    folder: Path
+    scores: Sequence[ScoreResult]
+    device: torch.device
+
+
 _FEWER = 3  # one response in this many is also scored in all other ways
+
+
+def scratch_folder(folder: Path) -> Path:
+    """A new one beside `folder`, from which it is renamed."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
 
 
 def merged_scorer(
@@ -74,13 +91,15 @@ def save_checkpoint(
     folder: Path,
     *,
     sample: Sequence[ScoreItem],
-    card: str,
+    card: str | Callable[[Scorer], str],
     save_dtype: str = "float32",
     engine: Engine = TransformersScorer,
     checks: Sequence[ParityCheck] = (),
+    written: WrittenWeights | None = None,
 ) -> tuple[RewardModelSpec, Parity]:
     """Write the model (merged before), tokenizer, card and spec to `folder`, which must not exist. Returns the spec,
-    and the parity of the loaded and the trained model.
+    and the parity of the loaded and the trained model. `card`: or what writes it, of the model as it was saved;
+    `written`: the weights, in a folder beside `folder`.
 
     The folder is renamed into place when complete; every check and its largest difference are in the spec and the card.
     `checks`: earlier ones of the same model. Raises BadInputError when the folder exists; BackendError when a check
@@ -88,24 +107,27 @@ def save_checkpoint(
     """
     if folder.exists():
         raise BadInputError("exists already", file=folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    model = trainable.model
-    if save_dtype == "bfloat16":
-        model.bfloat16().float()  # type: ignore[no-untyped-call]  # compare what is loaded again: rounded too
-    before = engine(model, renderer, spec, name="trained").score(sample)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    model: Any = trainable.model
+    before = written.scores if written is not None else []
+    device = model.device if written is None else written.device
+    if written is None:
+        if save_dtype == "bfloat16":
+            model.bfloat16().float()  # compare what is loaded again: rounded too
+        before = engine(model, renderer, spec, name="trained").score(sample)
+    scratch = scratch_folder(folder) if written is None else written.folder
     try:
         with quiet_transformers():
-            write_model(model, scratch, dtype=torch.bfloat16 if save_dtype == "bfloat16" else torch.float32)
+            if written is None:
+                write_model(model, scratch, dtype=torch.bfloat16 if save_dtype == "bfloat16" else torch.float32)
             trainable.tokenizer.save_pretrained(scratch)
             if trainable.images is not None:
                 trainable.images.save(scratch)
-        (scratch / "README.md").write_text(card, encoding="utf-8")
         os.chmod(scratch, 0o755)
         spec = replace(spec, version=weights_digest(scratch), parity="unchecked", parity_checks=tuple(checks))
         spec.write(scratch)
+        reloaded: Scorer | None = None
         try:
-            reloaded = engine.load(ModelConfig(str(scratch), device=str(model.device)))
+            reloaded = engine.load(ModelConfig(str(scratch), device=str(device)))
             again = getattr(getattr(reloaded, "renderer", None), "images", None)
             if renderer.images is not None and again is not None:
                 again.media = renderer.images.media
@@ -118,9 +140,10 @@ def save_checkpoint(
         except (BackendError, BadInputError) as error:
             parity = Parity(False, 0.0, 0, f"does not load again: {error}")
             all_checks = [*checks, parity.as_check(SAVED)]
+        text = card if isinstance(card, str) else card(reloaded) if reloaded is not None else ""
         spec = replace(spec, parity=verdict(all_checks), parity_checks=tuple(all_checks))
         spec.write(scratch)
-        (scratch / "README.md").write_text(with_section(card, "Parity", parity_lines(all_checks)), encoding="utf-8")
+        (scratch / "README.md").write_text(with_section(text, "Parity", parity_lines(all_checks)), encoding="utf-8")
         if spec.parity != "passed":
             failed = folder.with_name(folder.name + ".failed")
             shutil.rmtree(failed, ignore_errors=True)

@@ -21,6 +21,7 @@ from assay.errors import BadInputError
 from assay.models.attention.packing import TokenGroup
 from assay.models.chat.renderer import Renderer
 from assay.models.heads import HEAD
+from assay.models.published_weights import full_tensor
 from assay.models.spec import Kind, RatingHeads
 from assay.runs.coverage import Coverage
 from assay.runs.progress_bar import Advance, silent
@@ -231,7 +232,7 @@ class MultiObjective(MethodFields):
         """Fold the heads into the model's head, or replace it by them where the ratings are kept."""
         scale = data.items[0].scale
         assert scale is not None  # set by `prepare`
-        heads = auxiliary_module(trainable, HEADS).weight.detach()
+        heads = full_tensor(auxiliary_module(trainable, HEADS).weight)
         detach_modules(trainable)
         if self._folds:
             weights = self.aggregation.linear_weights(len(self.names))

@@ -29,6 +29,7 @@ from assay.models.frozen_weights import keep_frozen, loading_device, restore_fro
 from assay.models.heads import HEAD
 from assay.models.loading import has_reward_head, load_scalar_model, load_tokenizer
 from assay.models.parallelism.distributed import local_device
+from assay.models.published_weights import share_of
 from assay.models.unread_weights import read_weights
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 from assay_serving.model_reference import media_of
@@ -203,6 +204,6 @@ def set_head(trainable: TrainableModel, weight: torch.Tensor) -> None:
     copies = [head.original_module, *head.modules_to_save.values()] if hasattr(head, "modules_to_save") else [head]
     with torch.no_grad():
         for copy in copies:
-            copy.weight.copy_(weight)
+            copy.weight.copy_(share_of(weight, copy.weight))
             if copy.bias is not None:
                 copy.bias.zero_()

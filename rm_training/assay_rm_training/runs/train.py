@@ -6,16 +6,17 @@ Covers: resuming an interrupted run. Leaves out: the loop (`training/loop.py`), 
     RUN/ run.json (what --resume needs)  metrics.jsonl  state.pt (until done)  evaluation.json  items.jsonl
 """
 
+import gc
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 
@@ -39,14 +40,19 @@ from assay.runs.progress_bar import progress_bar
 from assay.runs.record import Run, locate_model
 from assay.runs.trackers import require_trackers
 from assay.workspace import Workspace
-from assay_rm_training.checkpoints.checkpoint import SAMPLE, merged_scorer, save_checkpoint
+from assay_rm_training.checkpoints.checkpoint import (
+    SAMPLE,
+    WrittenWeights,
+    merged_scorer,
+    save_checkpoint,
+    scratch_folder,
+)
 from assay_rm_training.checkpoints.model_card import model_card
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.stored_dataset import stored_dataset, token_folder
 from assay_rm_training.evaluation.report import EvaluationReport
 from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.methods.method import (
-    FinishesTraining,
     Method,
     PreparesData,
     SplitsRows,
@@ -64,11 +70,11 @@ from assay_rm_training.runs.contamination_lineage import (
 from assay_rm_training.runs.recorded import add_model, inputs_of, snapshot_id, training_run, unchecked
 from assay_rm_training.training import early_stopping, resume_state
 from assay_rm_training.training.batch_order import StepPlan
-from assay_rm_training.training.distributed import WorkerSettings, begin
+from assay_rm_training.training.distributed import Saving, WorkerSettings, begin, finish, write_divided
 from assay_rm_training.training.loop import make_optimizer, train
 from assay_rm_training.training.summary import TrainingSummary
 from assay_rm_training.training_config import TrainingConfig, less_memory
-from assay_serving.scorer import ScoreItem
+from assay_serving.scorer import ScoreItem, Scorer
 
 #: Settings that do not decide the memory of a step, and those that stand beside the others in a plan.
 # fmt: off
@@ -273,53 +279,69 @@ def _train(
                 advance=advance,
                 callbacks=callbacks,
             )
-        trainable = parallel.assembled(trainable, lambda: method.load(config, device))
-    eval_name = plan.eval_data or f"what was held out of {plan.data}"
-    judged, judged_name = (eval_rows, eval_name) if final_rows is None else (final_rows, str(plan.final_data))
-    settled = method.finish(trainable, data) if isinstance(method, FinishesTraining) else {}
-    spec = RewardModelSpec(
-        kind=method.kind,
-        base=config.base,
-        template_hash=renderer.template_hash,
-        trained_length=length,
-        version="unsaved",
-        snapshot=snapshot_id(run.workspace, plan.data),
-        run_id=run.id,
-        head_start=_head_start(trainable, config),
-        trained_principles=_principles(rows),
-        method=method_payload(method),
-        contamination=uses,
-    )
-    spec = replace(spec, **method.spec_fields(trainable), **settled)
-    sample = _sample(method, judged or rows)
-    checks: list[ParityCheck] = []
-    scorer = merged_scorer(trainable, spec, renderer, sample, engine=method.engine, checks=checks)
-    evaluation = None
-    if judged is not None:
-        with progress_bar("evaluating", len(method.responses(judged)), unit="responses") as advance:
-            evaluation = method.evaluate(scorer, judged, seed=config.seed, advance=advance)
-    chosen = _chosen(config, summary, eval_name, judged_name)
+        judged, judged_name = eval_rows, plan.eval_data or f"what was held out of {plan.data}"
+        chosen = _chosen(config, summary, judged_name, judged_name if final_rows is None else str(plan.final_data))
+        if final_rows is not None:
+            judged, judged_name = final_rows, str(plan.final_data)
+        settled = finish(trainable, method, data, parallel)
+        spec = RewardModelSpec(
+            kind=method.kind,
+            base=config.base,
+            template_hash=renderer.template_hash,
+            trained_length=length,
+            version="unsaved",
+            snapshot=snapshot_id(run.workspace, plan.data),
+            run_id=run.id,
+            head_start=_head_start(trainable, config),
+            trained_principles=_principles(rows),
+            method=method_payload(method),
+            contamination=uses,
+        )
+        spec = replace(spec, **method.spec_fields(trainable), **settled)
+        sample = _sample(method, judged or rows)
+        written = None
+        attention = str(getattr(trainable.model.config, "_attn_implementation", "") or "")
+        if parallel.equal_passes:
+            dtype = torch.bfloat16 if config.save_dtype == "bfloat16" else torch.float32
+            scratch, saving = scratch_folder(folder), Saving(spec, sample, length, dtype)
+            written = WrittenWeights(scratch, write_divided(trainable, method, saving, scratch, parallel), device)
+            trainable = replace(trainable, model=cast(Any, None), adapter=None)  # the files have all
+            gc.collect()
     coverage = data.coverage(len(rows), method.unit)
     warnings = [*unchecked(contamination), *coverage.of_training()]
-    warnings += _evaluated(evaluation, judged_name) if evaluation is not None else []
+    evaluations: list[EvaluationReport] = []
     prompts = {row.prompt for row in judged or ()}
     seen = {row.prompt for row in rows if row.prompt in prompts} if prompts else set()
     evaluated_seen = sum(row.prompt in seen for row in judged or ())
-    card = model_card(
-        folder.name,
-        spec,
-        method,
-        config,
-        data,
-        summary,
-        data_name=plan.data,
-        evaluation=evaluation,
-        eval_name=judged_name,
-        contamination=[str(use) for use in uses],
-        chosen=chosen,
-        evaluated_seen=evaluated_seen,
-        warnings=warnings,
-    )
+
+    def evaluated_card(scorer: Scorer) -> str:
+        evaluation: EvaluationReport | None = None
+        if judged is not None:
+            with progress_bar("evaluating", len(method.responses(judged)), unit="responses") as advance:
+                evaluation = method.evaluate(scorer, judged, seed=config.seed, advance=advance)
+        if evaluation is not None:
+            evaluations.append(evaluation)
+            warnings.extend(_evaluated(evaluation, judged_name))
+        return model_card(
+            folder.name,
+            spec,
+            method,
+            config,
+            data,
+            summary,
+            data_name=plan.data,
+            evaluation=evaluation,
+            eval_name=judged_name,
+            contamination=[str(use) for use in uses],
+            chosen=chosen,
+            evaluated_seen=evaluated_seen,
+            warnings=warnings,
+        )
+
+    checks: list[ParityCheck] = []
+    card: str | Callable[[Scorer], str] = evaluated_card
+    if written is None:  # before anything is written
+        card = evaluated_card(merged_scorer(trainable, spec, renderer, sample, engine=method.engine, checks=checks))
     spec, parity = save_checkpoint(
         trainable,
         spec,
@@ -330,7 +352,9 @@ def _train(
         save_dtype=config.save_dtype,
         engine=method.engine,
         checks=checks,
+        written=written,
     )
+    evaluation = next(iter(evaluations), None)
     metrics = {
         "training": summary.to_dict(),
         "chosen": chosen,
@@ -344,7 +368,7 @@ def _train(
         "new_head": trainable.new_head,
         "device": str(device),
         "autocast": str(pick_dtype(device, config.dtype)).removeprefix("torch."),
-        "attention": str(getattr(trainable.model.config, "_attn_implementation", "") or ""),
+        "attention": attention,
         "contamination": [state.to_dict() for state in contamination],
         "contamination_lineage": [asdict(use) for use in uses],
         "parity_check": {"largest_difference": parity.largest, "responses": parity.compared},

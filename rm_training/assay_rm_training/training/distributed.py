@@ -1,28 +1,38 @@
 """Training in several processes: what the first process sends to the others, and what those do.
 
-Covers: the collective calls in their order: settings, model, data, training, gathering the model. Leaves
-out: the run record, evaluation and saving, which the first process does alone at the end
-(`runs/train.py`); how work and weights are divided (`assay.models.parallelism.strategy`).
+Covers: the collective calls in their order: settings, model, data, training; of a model whose weights are divided also
+the scores of the parity check and writing it, from each process's shares. Leaves out: the run record, evaluation and
+the checks of what was written, which the first process does alone at the end (`runs/train.py`); how work and weights
+are divided (`assay.models.parallelism.strategy`).
 """
 
 import os
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
+from assay.models.chat.renderer import Renderer
 from assay.models.loading import context_length
 from assay.models.parallelism.distributed import local_device
 from assay.models.parallelism.process_group import worker_group
 from assay.models.parallelism.strategy import SingleProcess, parallel_strategy
+from assay.models.published_weights import round_weights, write_model
+from assay.models.quiet import quiet_transformers
+from assay.models.spec import RewardModelSpec
+from assay.score import ScoreResult
 from assay_policy_training.core.logprobs import check_head
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.stored_dataset import share_datasets
-from assay_rm_training.methods.method import method_of
+from assay_rm_training.methods.method import FinishesTraining, Method, method_of
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.training.loop import train
 from assay_rm_training.training_config import TrainingConfig
+from assay_serving.engines.implicit import load_reference
+from assay_serving.scorer import ScoreItem
 
 
 class WorkerSettings(NamedTuple):
@@ -52,6 +62,51 @@ def begin(
         share_datasets((data, eval_data), parallel)
 
 
+class Saving(NamedTuple):
+    """What of a model is to be written. `sample`: responses that it scores before; `length`: of the renderer."""
+
+    spec: RewardModelSpec
+    sample: list[ScoreItem]
+    length: int
+    dtype: torch.dtype
+
+
+def finish(
+    trainable: TrainableModel, method: Method, data: EncodedDataset[Any], parallel: SingleProcess
+) -> dict[str, Any]:
+    """Detach what is not saved; fields of the spec. In all processes together where weights are divided."""
+    parallel.settle(trainable.model)
+    return method.finish(trainable, data) if isinstance(method, FinishesTraining) else {}
+
+
+def write_divided(
+    trainable: TrainableModel, method: Method, saving: Saving | None, folder: Path, parallel: SingleProcess
+) -> list[ScoreResult]:
+    """Write the divided weights (adapters merged) to the first process's `folder`, a layer at a time; the scores of the
+    sample under the trained model. `saving`: the first process's. All processes call this. Raises OSError."""
+    spec, sample, length, dtype = parallel.share(saving)
+    model: Any = trainable.model
+    parallel.settle(model)
+    if dtype != torch.float32:  # compare what is loaded again: rounded too
+        round_weights(model, dtype)
+    renderer = Renderer(trainable.tokenizer, max_length=length, images=trainable.images)
+    options, reference = {}, None
+    if spec.implicit is not None and spec.implicit.reference is not None:
+        with parallel.loading():
+            reference = load_reference(spec.implicit, trainable.tokenizer, model)
+        parallel.shard(reference, keeps_head=False)
+        options = {"reference": reference}
+    engine = method.engine(model, renderer, spec, name="trained", **options)
+    score: Callable[[], list[ScoreResult]] = partial(parallel.forward, model, partial(engine.score, sample))
+    with torch.no_grad():
+        scores = score() if reference is None else parallel.forward(reference, score)
+    del engine, score, options, reference
+    parallel.settle(model)
+    with quiet_transformers():
+        write_model(model, folder, dtype=dtype, main=parallel.main)
+    return scores
+
+
 def run_worker() -> None:
     """Everything that a process other than the first does, with settings and data from the first.
 
@@ -78,4 +133,6 @@ def run_worker() -> None:
             resume=settings.resume,
             parallel=parallel,
         )
-        parallel.assembled(trainable, lambda: trainable)
+        if parallel.equal_passes:
+            finish(trainable, method, datasets[0], parallel)
+            write_divided(trainable, method, None, Path(os.devnull), parallel)

@@ -31,6 +31,7 @@ from assay.domain import Message
 from assay.errors import BadInputError
 from assay.models.parallelism.distributed import torch_process_group
 from assay.models.parallelism.strategy import SingleProcess, parallel_strategy
+from assay.models.published_weights import full_tensor
 from assay.runs.json_log import METRICS_FILE
 from assay.workspace import Workspace
 from assay_policy_training.core.config import Asynchrony, Optimisation
@@ -134,8 +135,7 @@ def begin(recipe: Recipe, folder: Path, parallel: SingleProcess) -> PolicyLoop:
 
 def finished(trainer: PolicyLoop, parallel: SingleProcess) -> dict[str, torch.Tensor]:
     """The first process's whole trained weights."""
-    policy = parallel.assembled(trainer.policy, lambda: load(trainer.recipe))
-    return {name: p.detach().clone() for name, p in policy.trainable().items()} if parallel.main else {}
+    return {name: full_tensor(p).clone() for name, p in trainer.policy.trainable().items()}
 
 
 def run(name: str, folder: Path, parallel: SingleProcess) -> dict[str, torch.Tensor]:

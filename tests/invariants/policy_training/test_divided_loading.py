@@ -1,6 +1,6 @@
 """Two processes (gloo, on the CPU) load a policy, its reference, teacher and critic and a reward model by shares: the
-weights that one process loads, bit for bit, without the memory of the whole; publish merged weights and write and read
-checkpoints without it.
+weights that one process loads, bit for bit, without the memory of the whole; publish merged weights, save the reward
+model, and write and read checkpoints without it.
 
 `python test_divided_loading.py FOLDER FUNCTION...` forks the two once all that takes long is imported.
 """
@@ -15,6 +15,7 @@ import subprocess
 import sys
 from ctypes import CDLL
 from dataclasses import astuple
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,12 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from two_processes import PATIENCE_S, error_file, launch
 
 from assay.domain import Message
+from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_tokenizer
 from assay.models.parallelism.distributed import torch_process_group
 from assay.models.parallelism.strategy import SingleProcess, parallel_strategy
 from assay.models.published_weights import full_tensor, merged_weights, write_model
+from assay.models.spec import RewardModelSpec
 from assay.models.unread_weights import source_of
 from assay_policy_training.core.policy import Lora, Policy
 from assay_policy_training.core.prompt import PromptItem
@@ -39,11 +42,16 @@ from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.training.loop import PolicyLoop
 from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.model.trainable_model import TrainableModel
-from assay_rm_training.training_config import TrainingConfig
+from assay_rm_training.training import distributed
+from assay_rm_training.training.distributed import Saving, write_divided
+from assay_rm_training.training_config import LoraConfig, TrainingConfig
+from assay_serving.scorer import ScoreItem
 
 PATH = os.pathsep.join([str(Path(__file__).resolve().parents[2] / "support"), *sys.path])
 CPU = torch.device("cpu")
 TOGETHER = ("weights", "memory")
+DTYPES = (torch.float32, torch.bfloat16)
+LORA = LoraConfig(4, 8)
 
 
 def save_base(folder: Path, hidden: int, layers: int) -> int:
@@ -77,13 +85,27 @@ def load_policy(base: Path, parallel: SingleProcess, *, lora: bool) -> Policy:
     return policy
 
 
-def load_reward_model(base: Path, parallel: SingleProcess) -> TrainableModel:
-    config = TrainingConfig(base=str(base), device="cpu", dtype="float32", head_init="stock", lora=None, seed=3)
+def load_reward_model(base: Path, parallel: SingleProcess, lora: LoraConfig | None = None) -> TrainableModel:
+    config = TrainingConfig(base=str(base), device="cpu", dtype="float32", head_init="stock", lora=lora, seed=3)
     with parallel.loading():
         trainable = BradleyTerry().load(config, CPU)
     assert (parallel.world > 1) == any(source_of(weight) is not None for weight in trainable.model.parameters())
+    torch.manual_seed(11)
+    for name, parameter in trainable.trainable().items():
+        if "lora_B" in name:  # else the adapter adds nothing
+            torch.nn.init.normal_(parameter, std=0.05)
     parallel.prepare(trainable)
     return trainable
+
+
+def save_reward_model(
+    trainable: TrainableModel, folder: Path, dtype: torch.dtype, parallel: SingleProcess
+) -> list[Any]:
+    template = Renderer(trainable.tokenizer, max_length=64).template_hash
+    spec = RewardModelSpec("scalar", trainable.base, template, 64, "unsaved")
+    sample = [ScoreItem((Message("user", "Hi"),), response) for response in ("Hello!", "No.")]
+    saving = Saving(spec, sample, 64, dtype) if parallel.main else None
+    return write_divided(trainable, BradleyTerry(), saving, folder, parallel)
 
 
 def loaded(base: Path, parallel: SingleProcess) -> dict[str, dict[str, torch.Tensor]]:
@@ -109,11 +131,16 @@ def weights(folder: Path) -> None:
         policy = load_policy(folder / "small", parallel, lora=True)
         policy.write_weights(folder / "written")
         assert all(isinstance(weight, DTensor) for weight in policy.model.parameters())
+        for dtype in DTYPES:
+            trainable = load_reward_model(folder / "small", parallel, LORA)
+            scores = save_reward_model(trainable, folder / f"rewards-{dtype}", dtype, parallel)
+            (folder / f"scores-{dtype}-{group.rank}.json").write_text(json.dumps([score.reward for score in scores]))
         torch.save(found, folder / f"weights-{group.rank}.pt")
 
 
 def memory(folder: Path) -> None:
-    """Growth of resident memory at its highest, bytes: of loading a reward model, and of writing a policy."""
+    """Growth of resident memory at its highest, bytes: of loading a policy and writing it, of saving a reward model,
+    and as `checkpoint_growth`."""
     CDLL(None).mallopt(-3, 2**17)  # M_MMAP_THRESHOLD: memory that is freed is given back
     with torch_process_group() as group:
         parallel = parallel_strategy("fsdp", group, CPU)
@@ -127,8 +154,16 @@ def memory(folder: Path) -> None:
         growth.append(resident("VmHWM") - before)
         del policy
         gc.collect()
+        trainable = load_reward_model(folder / "large", parallel, LORA)
+        before = resident("VmRSS")
+        with pytest.MonkeyPatch.context() as patch:  # a file of it is in memory at once
+            patch.setattr(distributed, "write_model", partial(write_model, shard_bytes=2**22))
+            save_reward_model(trainable, folder / "saved", torch.float32, parallel)
+        growth.append(resident("VmHWM") - before)
+        del trainable
+        gc.collect()
         for size in ("small", "large"):  # the first to warm up
-            growth = growth[:2] + checkpoint_growth(folder / size, parallel)
+            growth = growth[:3] + checkpoint_growth(folder / size, parallel)
             gc.collect()
         (folder / f"memory-{group.rank}.json").write_text(json.dumps(growth))
 
@@ -191,25 +226,40 @@ def test_shares_are_of_the_weights_that_one_process_loads(ended: tuple[Path, int
         assert found.keys() == expected.keys()
         for model, tensors in expected.items():
             assert found[model].keys() == tensors.keys()
-            exact = model != "merged"  # the product of the adapters is computed by rows
             for name, tensor in tensors.items():
-                other = found[model][name]
-                assert torch.equal(other, tensor) if exact else torch.allclose(other, tensor, atol=1e-6, rtol=0), name
+                assert torch.equal(found[model][name], tensor), name
 
 
 def test_a_divided_policy_writes_the_checkpoint_of_a_whole_one(ended: tuple[Path, int], tmp_path: Path) -> None:
     load_policy(ended[0] / "small", SingleProcess(), lora=True).write_weights(tmp_path / "m")
     one, two = (load_file(folder / "model.safetensors") for folder in (tmp_path / "m", ended[0] / "written"))
     assert one.keys() == two.keys()
-    assert all(torch.allclose(two[name], tensor, atol=1e-6, rtol=0) for name, tensor in one.items())
+    assert all(torch.equal(two[name], tensor) for name, tensor in one.items())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_divided_reward_model_is_saved_as_a_whole_one_is(
+    ended: tuple[Path, int], dtype: torch.dtype, tmp_path: Path
+) -> None:
+    trainable = load_reward_model(ended[0] / "small", SingleProcess(), LORA)
+    trainable.merge()
+    if dtype == torch.bfloat16:
+        trainable.model.bfloat16().float()  # type: ignore[no-untyped-call]
+    expected = [score.reward for score in save_reward_model(trainable, tmp_path / "m", dtype, SingleProcess())]
+    for rank in range(2):
+        assert json.loads((ended[0] / f"scores-{dtype}-{rank}.json").read_text()) == pytest.approx(expected, abs=1e-5)
+    one, two = (load_file(folder / "model.safetensors") for folder in (tmp_path / "m", ended[0] / f"rewards-{dtype}"))
+    assert one.keys() == two.keys()
+    assert all(torch.equal(two[name], tensor) and tensor.dtype == dtype for name, tensor in one.items())
 
 
 def test_no_process_holds_the_whole_model(ended: tuple[Path, int]) -> None:
     folder, size = ended
     for rank in range(2):
-        loading, publishing, critic, writing, reading = json.loads((folder / f"memory-{rank}.json").read_text())
+        loading, publishing, saving, critic, writing, reading = json.loads((folder / f"memory-{rank}.json").read_text())
         assert 0.4 * size < loading < 0.75 * size
         assert publishing < 0.25 * size
+        assert saving < 0.25 * size
         assert 0.4 * size < critic < 0.75 * size
         assert writing < 0.25 * size
         assert reading < 3.3 * size  # two models' moments, 2, and their weights before they are copied

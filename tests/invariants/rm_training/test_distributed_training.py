@@ -1,5 +1,6 @@
 """Two processes (gloo, on the CPU) train what one process trains: data parallel and FSDP2, with adapters, with
-checkpointing, with batches that do not divide, resumed, and when one of them fails.
+checkpointing, with batches that do not divide, with moments in 8 bit and on the host, resumed (by as many, by one, by
+four), and when one of them fails.
 
 `python test_distributed_training.py FOLDER FUNCTION...` forks the two once all that takes long is imported.
 """
@@ -31,6 +32,7 @@ from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_tokenizer
 from assay.models.parallelism.distributed import torch_process_group
 from assay.models.parallelism.strategy import SingleProcess, parallel_strategy
+from assay.models.published_weights import full_tensor
 from assay.runs.json_log import read_metrics
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.response_labels import UnpairedResponse
@@ -42,7 +44,8 @@ from assay_rm_training.preference.method import PolicyMethod
 from assay_rm_training.preference.pairs import Dpo
 from assay_rm_training.preference.unpaired import Kto
 from assay_rm_training.training.distributed import divide
-from assay_rm_training.training.loop import train
+from assay_rm_training.training.loop import make_optimizer, train
+from assay_rm_training.training.resume_state import load_state
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 
 PATH = os.pathsep.join([str(Path(__file__).resolve().parents[2] / "support"), *sys.path])
@@ -82,8 +85,15 @@ METHODS: dict[str, Method] = {
     "fsdp-dpo": Dpo(),
     "ddp-kto": Kto(),
 }
-#: What two processes do, in functions of this file.
-TOGETHER = ("every_scenario", "killed_writing", "resumed_after_the_kill", "unseen_folder", "one_fails")
+#: Without another process's numbers to compare with: a share's blocks are its own.
+OPTIMIZERS: dict[str, TrainingConfig] = {
+    f"fsdp-{name}": replace(SCENARIOS["fsdp"], optimizer=name) for name in ("adamw_8bit", "adamw_offloaded")
+}
+#: What two processes do, or four, in functions of this file.
+TOGETHER = {
+    **dict.fromkeys(("every_scenario", "killed_writing", "resumed_after_the_kill", "unseen_folder", "one_fails"), 2),
+    "restored_by_four": 4,
+}
 
 
 class StoppedError(Exception):
@@ -115,7 +125,7 @@ def run(
     name: str, folder: Path, parallel: SingleProcess, *, resume: bool = False, stop_after: int = 0
 ) -> dict[str, torch.Tensor]:
     """Train a scenario; the first process's whole weights."""
-    config, method = SCENARIOS[name], METHODS.get(name) or BradleyTerry()
+    config, method = (SCENARIOS | OPTIMIZERS)[name], METHODS.get(name) or BradleyTerry()
     with parallel.loading():
         trainable = method.load(config, CPU)
     data = encoded(method)
@@ -133,10 +143,7 @@ def run(
     task = method.task(trainable, config)
     held = data if config.eval_every else None
     train(trainable, task, data, config, folder, eval_data=held, resume=resume, parallel=parallel, advance=advance)
-    trainable = parallel.assembled(trainable, lambda: method.load(config, CPU))
-    if not parallel.main:
-        return {}
-    return {name: p.detach().clone() for name, p in trainable.model.named_parameters()}
+    return {name: full_tensor(p).clone() for name, p in trainable.model.named_parameters()}
 
 
 def every_scenario(folder: Path) -> None:
@@ -152,7 +159,34 @@ def every_scenario(folder: Path) -> None:
             parallel = parallel_strategy("fsdp", group, CPU)
             run("fsdp", folder / "fsdp" / "cut", parallel, stop_after=5)
         if group.rank == 0:
-            shutil.copytree(folder / "fsdp" / "cut", folder / "fsdp" / "cut-too")
+            for copy in ("cut-too", "cut-for-four"):
+                shutil.copytree(folder / "fsdp" / "cut", folder / "fsdp" / copy)
+        for name in OPTIMIZERS:
+            weights = run(name, folder / name / "whole", parallel)
+            with contextlib.suppress(StoppedError):
+                run(name, folder / name / "cut", parallel, stop_after=5)
+            resumed = run(name, folder / name / "cut", parallel, resume=True)
+            if parallel.main:
+                torch.save([weights, resumed], folder / f"{name}.pt")
+
+
+def restored(folder: Path, parallel: SingleProcess) -> dict[str, torch.Tensor]:
+    """Weights and moments of a state, whole."""
+    config = SCENARIOS["fsdp"]
+    with parallel.loading():
+        trainable = BradleyTerry().load(config, CPU)
+    divide(trainable, parallel)
+    optimizer = make_optimizer(trainable, config)
+    load_state(folder, trainable.trainable(), optimizer, belongs_to={}, parallel=parallel)
+    states = optimizer.state_dict()["state"]
+    moments = {f"{number} {key}": full_tensor(value) for number in states for key, value in states[number].items()}
+    return moments | {name: full_tensor(p).clone() for name, p in trainable.trainable().items()}
+
+
+def restored_by_four(folder: Path) -> None:
+    with torch_process_group() as group:
+        tensors = restored(folder / "fsdp" / "cut-for-four", parallel_strategy("fsdp", group, CPU))
+        torch.save(tensors, folder / f"restored-{group.rank}.pt")
 
 
 def killed_writing(folder: Path) -> None:
@@ -160,7 +194,7 @@ def killed_writing(folder: Path) -> None:
     with torch_process_group() as group, pytest.MonkeyPatch.context() as patch:
         if group.rank:
             patch.setattr(FileSystemWriter, "write_data", killed_at_the_second(FileSystemWriter.write_data))
-        run("fsdp", folder / "fsdp" / "killed", parallel_strategy("fsdp", group, CPU))
+        run("fsdp-adamw_8bit", folder / "fsdp" / "killed", parallel_strategy("fsdp", group, CPU))
 
 
 def killed_at_the_second(write: Callable[..., Any]) -> Callable[..., Any]:
@@ -183,8 +217,8 @@ def resumed_after_the_kill(folder: Path) -> None:
     """Two processes go on from what the killed ones left, and from what two left that stopped."""
     with torch_process_group() as group:
         parallel = parallel_strategy("fsdp", group, CPU)
-        for name in ("killed", "cut-too"):
-            weights = run("fsdp", folder / "fsdp" / name, parallel, resume=True)
+        for name, scenario in (("killed", "fsdp-adamw_8bit"), ("cut-too", "fsdp")):
+            weights = run(scenario, folder / "fsdp" / name, parallel, resume=True)
             if parallel.main:
                 torch.save(weights, folder / "fsdp" / name / "weights.pt")
 
@@ -210,6 +244,9 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, lis
     """Every scenario by one process; then by two, whole and resumed from what one had saved. Exit codes and standard
     error of the two, also where one of them fails."""
     folder = tmp_path_factory.mktemp("two")
+    for name in OPTIMIZERS:
+        for kind in ("whole", "cut"):
+            (folder / name / kind).mkdir(parents=True)
     for name in SCENARIOS:
         for kind in ("whole", "resumed", "one", "cut", "killed", "unseen"):
             (folder / name / kind).mkdir(parents=True)
@@ -271,11 +308,44 @@ def test_one_process_resumes_with_what_two_saved(name: str, trained: Path) -> No
 def test_two_processes_resume_from_their_shares_to_the_last_bit(name: str, trained: Path) -> None:
     """Also where one was killed in the middle of its share of the next state: the last one is there."""
     folder = trained / "fsdp"
-    found, expected = (torch.load(folder / kind / "weights.pt") for kind in (name, "whole"))
+    found = torch.load(folder / name / "weights.pt")
+    if name == "killed":
+        expected = torch.load(trained / "fsdp-adamw_8bit.pt")[0]
+    else:
+        expected = torch.load(folder / "whole" / "weights.pt")
     assert all(torch.equal(found[weight], value) for weight, value in expected.items())
     assert [row["step"] for row in read_metrics(folder / name) if row["kind"] == "train"] == [*range(1, 9)]
     [shares] = folder.joinpath(name).glob("state-*")  # earlier ones and the unfinished one are gone
     assert shares.name == torch.load(folder / name / "state.pt")["shards"]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_other_optimisers_resume_from_their_shares_to_the_last_bit(name: str, trained: Path) -> None:
+    whole, resumed = torch.load(trained / f"{name}.pt")
+    adamw = torch.load(trained / "fsdp" / "whole" / "weights.pt")
+    assert all(torch.equal(resumed[weight], value) for weight, value in whole.items())
+    start = dict(BradleyTerry().load(BASE, CPU).model.named_parameters())
+    distance = max(float((whole[weight] - value).abs().max()) for weight, value in adamw.items())
+    moved = max(float((start[weight] - value).abs().max()) for weight, value in adamw.items())
+    assert (0 < distance < 0.3 * moved) if name == "fsdp-adamw_8bit" else distance == 0
+
+
+def test_moments_in_8_bit_are_not_read_by_another_number(trained: Path) -> None:
+    with pytest.raises(BadInputError, match="8 bit are read by as many processes as wrote them"):
+        run("fsdp-adamw_8bit", trained / "fsdp-adamw_8bit" / "cut", SingleProcess(), resume=True)
+
+
+def test_four_processes_and_one_read_the_weights_and_moments_that_two_wrote(
+    ended: tuple[Path, dict[str, list[tuple[int, str]]]],
+) -> None:
+    folder, outcomes = ended
+    assert [code for code, _ in outcomes["restored_by_four"]] == [0] * 4, outcomes["restored_by_four"]
+    one = restored(folder / "fsdp" / "cut-for-four", SingleProcess())
+    assert any(name.endswith("exp_avg_sq") and bool(tensor.any()) for name, tensor in one.items())
+    for rank in range(4):
+        four = torch.load(folder / f"restored-{rank}.pt")
+        assert four.keys() == one.keys()
+        assert all(torch.equal(four[name], tensor) for name, tensor in one.items())
 
 
 def test_the_killed_process_was_writing(ended: tuple[Path, dict[str, list[tuple[int, str]]]]) -> None:
@@ -308,4 +378,5 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     BradleyTerry().load(BASE, CPU)  # it imports what loading a model takes
     importlib.import_module("torch.distributed.fsdp")
-    print(json.dumps({name: launch(name, globals()[name], Path(sys.argv[1])) for name in sys.argv[2:]}))
+    names = sys.argv[2:]
+    print(json.dumps({name: launch(name, globals()[name], Path(sys.argv[1]), TOGETHER[name]) for name in names}))

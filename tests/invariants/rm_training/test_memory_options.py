@@ -150,7 +150,7 @@ def _merged_losses(trainable: TrainableModel, data: EncodedDataset[Any]) -> torc
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"optimizer": "adamw_offloaded", "parallel": "fsdp"}, "optimizer.*cannot be sharded"),
+        ({"optimizer": "adafactor", "parallel": "fsdp"}, "optimizer.*cannot be sharded"),
         ({"base_weights": "4bit"}, "base_weights.*all are trained"),
         ({"offload_activations": True}, "offload_activations.*gradient_checkpointing"),
     ],

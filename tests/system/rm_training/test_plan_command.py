@@ -73,6 +73,18 @@ def test_what_is_trained_otherwise_is_planned_otherwise() -> None:
     assert shared["optimiser"] < whole.peak["optimiser"] / 3
 
 
+def test_other_optimisers_are_divided_too() -> None:
+    h100 = CARDS["h100"]
+    adamw, offloaded = cost(4, card=h100), cost(4, card=h100, optimizer="adamw_offloaded")
+    assert offloaded.peak["optimiser"] == offloaded.peak["gradients"] == adamw.host == 0
+    assert adamw.peak["parameters"] == offloaded.peak["parameters"]
+    # Weights, moments, gradients and what is copied, for moments.
+    assert 1.9 < offloaded.host / adamw.peak["optimiser"] < 2.6
+    pytest.importorskip("bitsandbytes", reason=INSTALL)
+    whole, divided = (cost(ranks, card=h100, optimizer="adamw_8bit").peak["optimiser"] for ranks in (1, 4))
+    assert divided == pytest.approx(whole / 4, rel=0.15)
+
+
 def test_what_is_on_the_host_is_not_on_the_card() -> None:
     h100, whole = CARDS["h100"], cost(dtype="bfloat16", card=CARDS["h100"])
     offloaded = cost(dtype="bfloat16", card=h100, optimizer="adamw_offloaded")
@@ -179,8 +191,10 @@ def test_a_critic_and_a_reference_are_divided_among_processes() -> None:
     weights = json.loads(run(*_BT))["peak"]["parameters"]
     assert divided["fits"]
     assert divided["peak"]["parameters"] < weights  # a quarter of three models
-    with pytest.raises(BadInputError, match=r"critic\.optimizer.*cannot be sharded"):
-        run("--ranks", "4", *words, "--set", "critic.optimizer=adamw_offloaded")
+    on_host = json.loads(run("--ranks", "4", *words, "--set", "critic.optimizer=adamw_offloaded"))
+    assert 0 < on_host["peak"]["optimiser"] < 0.6 * divided["peak"]["optimiser"]  # the policy's alone
+    with pytest.raises(BadInputError, match=r"critic\.lora\.base_weights.*cannot be sharded"):
+        run("--ranks", "4", *words, "--set", "critic.lora.rank=2", "--set", "critic.lora.base_weights=4bit")
 
 
 def test_options_before_the_command() -> None:
@@ -202,10 +216,7 @@ def test_a_plan_as_text() -> None:
         (["train", "steps", "--base", "tiny"], "cannot be made up: name data"),
         (["eval", "--data", "x"], "plans train and rl, not eval"),
         (["--ranks", "0", "train", "bt"], "ranks"),
-        (
-            ["--card", "h100", "--ranks", "2", *_TINY, "--optimizer", "adamw_offloaded"],
-            "'optimizer': .*cannot be sharded",
-        ),
+        (["--card", "h100", "--ranks", "2", *_TINY, "--optimizer", "adafactor"], "'optimizer': .*cannot be sharded"),
         (
             ["--card", "h100", "--ranks", "2", *_TINY, "--lora", "4", "--base-weights", "4bit"],
             "4-bit .*cannot be sharded",

@@ -1,7 +1,7 @@
 """Parallel strategies of one training: a single process, data parallel, or fully sharded.
 
-Covers: which items a process computes, the gradient of the whole batch, clipping, whole tensors for files and for the
-finished model, an optimiser's state whole or spread. A step is the same whatever the division, to float32 rounding:
+Covers: which items a process computes, the gradient of the whole batch, clipping, whole tensors for files, an
+optimiser's state whole or spread. A step is the same whatever the division, to float32 rounding:
 items are dealt out after the batch is drawn, the loss's denominator is the whole batch's, and gradients are added up,
 once a step. Leaves out: the processes (`distributed`), the loops of reward models and of policies.
 
@@ -33,7 +33,6 @@ class SupportsTraining(Protocol):
 
 
 T = TypeVar("T")
-Trained = TypeVar("Trained", bound=SupportsTraining)
 
 _BUCKET = 32 * 2**20  #: gradient numbers of one message
 
@@ -104,9 +103,8 @@ class SingleProcess:
             raise BadInputError("the state lacks a tensor that the model has")
         return full
 
-    def assembled(self, trained: Trained, load: Callable[[], Trained]) -> Trained:
-        """The trained model in one piece, in the first process; `load` loads the base again where that is needed."""
-        return trained
+    def settle(self, model: Any) -> None:
+        """After the last step: each process has its share of every weight, to be changed or written."""
 
 
 class Replicated(SingleProcess):
@@ -217,9 +215,7 @@ class Sharded(Replicated):
         finally:
             for model in models:
                 model.set_reshard_after_forward(True)
-                for module in model.modules():
-                    if isinstance(module, FSDPModule):
-                        module.reshard()
+                self.settle(model)
                 model.set_reshard_after_forward(False, recurse=False)  # the outermost keeps its own for the backward
 
     def forward(self, model: Any, measure: Callable[[], T]) -> T:
@@ -251,17 +247,12 @@ class Sharded(Replicated):
         local = torch.empty(like.shape, dtype=like.dtype, device=self.device) if full is None else full
         return distribute_tensor(local.to(self.device, like.dtype), like.device_mesh, like.placements)
 
-    def assembled(self, trained: Trained, load: Callable[[], Trained]) -> Trained:
-        """One weight at a time: it is in no process twice."""
-        one = load() if self.main else None
-        places = one.trainable() if one is not None else {}
-        with torch.no_grad():
-            for name, parameter in trained.trainable().items():
-                full = self.full(parameter)
-                if one is not None:
-                    places[name].copy_(full)
-                del full
-        return trained if one is None else one
+    def settle(self, model: Any) -> None:
+        from torch.distributed.fsdp import FSDPModule
+
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
 
 
 def resolve(parallel: Parallel) -> str:
@@ -328,7 +319,9 @@ def scatter_optimizer(
 
 
 def _is_like(value: Any, parameter: torch.nn.Parameter) -> bool:
-    return isinstance(value, torch.Tensor) and value.shape == parameter.shape
+    from torch.distributed.tensor import DTensor
+
+    return isinstance(value, DTensor) or (isinstance(value, torch.Tensor) and value.shape == parameter.shape)
 
 
 def _buckets(parameters: Sequence[torch.nn.Parameter]) -> Iterable[list[torch.nn.Parameter]]:
