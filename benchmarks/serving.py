@@ -62,6 +62,11 @@ class Work:
 
 
 BESIDE = (Work(1, 1), Work(64, 1), Work(64, GROUP))
+#: What a ratio must be at least, by wall seconds: requests are answered one after the other, or all at once.
+LIMITS = {
+    f"{Work(1, 1)}: assay's server / plain FastAPI": 1.0,
+    f"{Work(64, 1)}: assay's server / engine offline": 0.85,
+}
 
 
 def main() -> None:
@@ -83,7 +88,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
 
     torch.set_num_threads(options.threads)
     save_model(options.base or ("tiny" if options.quick else "smollm2"), folder)
-    report = Report("serving", measures=MEASURES)
+    report = Report("serving", measures=MEASURES, limits=LIMITS, by_wall=[*LIMITS])
     report.figures = {"dtype": "float32", "threads": options.threads, "workers": options.workers}
     report.figures["versions"] = versions("torch", "transformers", "fastapi", "uvicorn")
     scorer = TransformersScorer.load(ModelConfig(str(folder), max_length=LENGTH))
