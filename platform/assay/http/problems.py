@@ -12,11 +12,11 @@ from functools import cache
 from http import HTTPStatus
 from typing import Any, get_type_hints
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response, routing
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
-from starlette.routing import Match
+from starlette.routing import compile_path
 
 from assay.errors import (
     AssayError,
@@ -178,15 +178,23 @@ def install_handlers(
 
 def _problem_of_http(error: HTTPException, request: Request) -> ProblemError:
     """Where no route answered: the methods of the path, or the paths that are near."""
-    detail, status = str(error.detail), error.status_code
-    routes = [route for route in request.app.routes if getattr(route, "include_in_schema", False)]
+    detail, status, headers = str(error.detail), error.status_code, error.headers
     if status == 405:
-        methods = {m for r in routes if r.matches(request.scope)[0] is not Match.NONE for m in r.methods or ()}
-        detail = f"this path takes {' or '.join(sorted(methods))}" if methods else detail
+        path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+        matching = (methods for route, methods in _methods(request.app) if compile_path(route)[0].match(path))
+        taken = sorted(set().union(*matching))
+        if taken:
+            detail, headers = f"this path takes {' or '.join(taken)}", {**(headers or {}), "Allow": ", ".join(taken)}
     elif status == 404 and detail == HTTPStatus.NOT_FOUND.phrase:
-        near = nearest_names(request.scope["path"], {route.path for route in routes})
+        near = nearest_names(request.scope["path"], {path for path, _ in _methods(request.app)})
         detail = f"there is no such path{near or '; GET /openapi.json lists them'}"
-    return ProblemError(status, detail, headers=error.headers)
+    return ProblemError(status, detail, headers=headers)
+
+
+def _methods(app: FastAPI) -> list[tuple[str, set[str]]]:
+    """Each documented route's path and methods; newer FastAPIs keep those of included routers apart."""
+    routes = getattr(routing, "iter_route_contexts", iter)(app.routes)
+    return [(each.path, set(each.methods or ())) for each in routes if getattr(each, "include_in_schema", False)]
 
 
 def _field_names(request: Request) -> frozenset[str]:

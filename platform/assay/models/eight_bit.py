@@ -18,6 +18,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 from assay.errors import BadInputError
 
+BY_SHARES = "moments in 8 bit are saved and read by shares: every process must see the run's folder; or use adamw"
 _BLOCK = 256  #: numbers of a scale
 _SCALES = ("absmax1", "absmax2")
 _MOMENTS = ("state1", "state2")
@@ -97,6 +98,8 @@ def _local(state: Mapping[str, Any], weight: Tensor) -> dict[str, Any]:
         raise BadInputError(f"{reason}; resume with as many, or use adamw", field="optimizer")
     if not isinstance(weight, DTensor):
         return dict(state)
+    if not all(isinstance(state[key], DTensor) for key in _SCALES if key in state):
+        raise BadInputError(BY_SHARES, field="optimizer")
     local = {key: value.to_local() if isinstance(value, DTensor) else value for key, value in state.items()}
     blocks = -(-weight.to_local().numel() // _BLOCK)
     return local | {key: local[key][0, :blocks].clone() for key in _SCALES if key in local}

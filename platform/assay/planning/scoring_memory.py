@@ -6,14 +6,18 @@ holds beside them, free memory of this machine, of its container and of a GPU. L
 
 import json
 import math
+import os
 import struct
 from pathlib import Path
 
 from assay.errors import BackendError
-from assay.models.devices import pick_device, pick_dtype
+from assay.models.devices import pick_device, pick_dtype, unused_memory
 from assay.planning.cards import memory_text, usable_memory
 
 _BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+#: Formats that loading converts; others, of quantized weights, stay as they are.
+_CONVERTED = frozenset(("F64", "F32", "F16", "BF16"))
+_INDEX, _WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 _LOADED = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -26,7 +30,7 @@ LEAST_PASS = 512
 def check_room(name: str, folder: str, *, dtype: str, device: str, token_budget: int | None = None) -> None:
     """Raises BackendError where weights and a pass need more than the free memory, with what would fit. Skips models
     whose size is not known from files: hub ids, ensembles, compositions."""
-    path, budget = Path(folder).expanduser(), token_budget or PASS
+    path, budget = Path(os.path.expanduser(folder)), token_budget or PASS  # Path's raises for an unknown user
     chosen = pick_device(device)
     picked = str(pick_dtype(chosen, dtype)).removeprefix("torch.")
     weights = weight_bytes(path, picked)
@@ -67,7 +71,7 @@ def position_bytes(folder: Path, dtype: str) -> int:
 def weight_bytes(folder: Path, dtype: str) -> int:
     """Bytes of the folder's safetensors in memory; 0 where there are none. `dtype` auto: as they are stored."""
     total = 0
-    for path in sorted(folder.glob("*.safetensors")) if folder.is_dir() else ():
+    for path in _weight_files(folder):
         try:
             with path.open("rb") as stream:
                 (length,) = struct.unpack("<Q", stream.read(8))
@@ -75,17 +79,28 @@ def weight_bytes(folder: Path, dtype: str) -> int:
         except (OSError, ValueError, struct.error):
             continue  # loading reports what is wrong
         for tensor in (value for key, value in header.items() if key != "__metadata__"):
-            total += math.prod(tensor["shape"]) * _LOADED.get(dtype, _BYTES.get(tensor["dtype"], 1))
+            stored = _BYTES.get(tensor["dtype"], 1)
+            size = _LOADED.get(dtype, stored) if tensor["dtype"] in _CONVERTED else stored
+            total += math.prod(tensor["shape"]) * size
     return total
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """Those that transformers reads: publishers put copies in other layouts beside them."""
+    try:
+        named = json.loads((folder / _INDEX).read_text(encoding="utf-8"))["weight_map"].values()
+        return sorted({folder / name for name in named})
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        pass
+    single = folder / _WEIGHTS
+    return [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
 
 
 def free_bytes(device: str) -> int | None:
     """Of the GPU that `device` names or stands for, else of this machine and its container; None: unknown."""
     chosen = pick_device(device)
     if chosen.type == "cuda":
-        import torch
-
-        return int(torch.cuda.mem_get_info(chosen)[0])
+        return unused_memory(chosen)
     if chosen.type != "cpu":
         return None
     limits = [free for free in (_machine_free(), _container_free()) if free is not None]
@@ -110,4 +125,4 @@ def _container_free() -> int | None:
         stat = dict(line.split() for line in (group / "memory.stat").read_text(encoding="ascii").splitlines())
     except (OSError, ValueError):  # "max": no limit
         return None
-    return limit - used + int(stat.get("inactive_file", 0))
+    return limit - used + sum(int(stat.get(f"{kind}_file", 0)) for kind in ("inactive", "active"))

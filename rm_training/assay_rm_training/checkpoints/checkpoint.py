@@ -8,7 +8,8 @@ compares (`parity.py`), the model card's text (`model_card.py`), lineage.
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -59,6 +60,19 @@ def scratch_folder(folder: Path) -> Path:
     return Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
 
 
+@contextmanager
+def writing(folder: Path, scratch: Path) -> Iterator[None]:
+    """What is written to `scratch`, to be renamed to `folder`: removed where the block fails. Raises BackendError where
+    the disk does."""
+    try:
+        yield
+    except BaseException as error:
+        shutil.rmtree(scratch, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise BackendError(f"cannot write {folder}: {error.strerror or error}") from error
+        raise
+
+
 def merged_scorer(
     trainable: TrainableModel,
     spec: RewardModelSpec,
@@ -105,17 +119,18 @@ def save_checkpoint(
     `checks`: earlier ones of the same model. Raises BadInputError when the folder exists; BackendError when a check
     fails: then the files are kept for inspection in `NAME.failed`, which commands refuse to load by default.
     """
-    if folder.exists():
-        raise BadInputError("exists already", file=folder)
     model: Any = trainable.model
-    before = written.scores if written is not None else []
     device = model.device if written is None else written.device
-    if written is None:
-        if save_dtype == "bfloat16":
-            model.bfloat16().float()  # compare what is loaded again: rounded too
-        before = engine(model, renderer, spec, name="trained").score(sample)
     scratch = scratch_folder(folder) if written is None else written.folder
-    try:
+    with writing(folder, scratch):
+        if folder.exists():
+            raise BadInputError("exists already", file=folder)
+        if written is None:
+            if save_dtype == "bfloat16":
+                model.bfloat16().float()  # compare what is loaded again: rounded too
+            before = engine(model, renderer, spec, name="trained").score(sample)
+        else:
+            before = written.scores
         with quiet_transformers():
             if written is None:
                 write_model(model, scratch, dtype=torch.bfloat16 if save_dtype == "bfloat16" else torch.float32)
@@ -150,8 +165,4 @@ def save_checkpoint(
             scratch.rename(failed)
             raise BackendError(f"the saved model does not give the trained model's scores: {spec.parity}; see {failed}")
         scratch.rename(folder)
-    except OSError as error:
-        raise BackendError(f"cannot write {folder}: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     return spec, parity

@@ -46,6 +46,7 @@ from assay_rm_training.checkpoints.checkpoint import (
     merged_scorer,
     save_checkpoint,
     scratch_folder,
+    writing,
 )
 from assay_rm_training.checkpoints.model_card import model_card
 from assay_rm_training.data.encoded_dataset import EncodedDataset
@@ -304,7 +305,9 @@ def _train(
         if parallel.equal_passes:
             dtype = torch.bfloat16 if config.save_dtype == "bfloat16" else torch.float32
             scratch, saving = scratch_folder(folder), Saving(spec, sample, length, dtype)
-            written = WrittenWeights(scratch, write_divided(trainable, method, saving, scratch, parallel), device)
+            with writing(folder, scratch):
+                scores = write_divided(trainable, method, saving, scratch, parallel)
+            written = WrittenWeights(scratch, scores, device)
             trainable = replace(trainable, model=cast(Any, None), adapter=None)  # the files have all
             gc.collect()
     coverage = data.coverage(len(rows), method.unit)

@@ -37,6 +37,18 @@ def test_the_sizes_are_those_of_the_files(checkpoint: Path, tmp_path_factory: py
     assert position_bytes(tmp_path_factory.mktemp("none"), "float32") == 0
 
 
+def test_copies_in_other_layouts_do_not_count_and_quantized_weights_stay_so(checkpoint: Path) -> None:
+    packed = {"packed": torch.zeros(1000, dtype=torch.uint8), "scale": torch.zeros(10, dtype=torch.float16)}
+    save_file(packed, checkpoint / "model-2.safetensors")
+    save_file({"weight": torch.zeros(WEIGHTS)}, checkpoint / "consolidated.safetensors")
+    assert weight_bytes(checkpoint, "float32") == 4 * WEIGHTS
+    files = {"weight": "model.safetensors", "packed": "model-2.safetensors", "scale": "model-2.safetensors"}
+    (checkpoint / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
+    assert weight_bytes(checkpoint, "float32") == 4 * WEIGHTS + 1000 + 40
+    (checkpoint / "model.safetensors.index.json").write_text("damaged")
+    assert weight_bytes(checkpoint, "float32") == 4 * WEIGHTS
+
+
 def test_what_does_not_fit_says_what_would(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(budget: int | None = None, dtype: str = "float32") -> str:
         with pytest.raises(BackendError) as error:

@@ -79,8 +79,10 @@ class ScoreIndex:
 
     def lines(self, begin: int, end: int) -> Iterator[bytes]:
         """The JSON of these lines, without line ends."""
+        with self._lock:  # `read_on` of another request appends to one, then to the other
+            parts = list(zip(self._starts[begin:end], self._lengths[begin:end], strict=True))
         with self.file.open("rb") as stream:
-            for start, length in zip(self._starts[begin:end], self._lengths[begin:end], strict=True):
+            for start, length in parts:
                 stream.seek(start)
                 yield stream.read(length)
 

@@ -70,6 +70,7 @@ def write_state(state: Any, folder: Path, parallel: SingleProcess, prefix: str) 
             save(divided, storage_writer=FileSystemWriter(target))
             undivided = _mapped(state, lambda _, leaf: None if isinstance(leaf, DTensor) else leaf)
         else:
+            _mapped(state, _refuse_eight_bits)
             undivided = _mapped(state, lambda _, leaf: parallel.collect(leaf) if isinstance(leaf, DTensor) else leaf)
         if parallel.main and seen:
             sync_folder(target)
@@ -107,6 +108,16 @@ def remove_states(folder: Path, prefix: str, but: Path | None = None) -> None:
     for path in folder.glob(f"{prefix}*"):
         if path != but and path.is_dir():
             shutil.rmtree(path)
+
+
+def _refuse_eight_bits(_: str, leaf: Any) -> None:
+    """A whole table of bytes says nothing of the shares that its scales are of (`eight_bit`)."""
+    from torch.distributed.tensor import DTensor
+
+    if isinstance(leaf, DTensor) and leaf.dtype == torch.uint8:
+        from assay.models.eight_bit import BY_SHARES
+
+        raise BadInputError(BY_SHARES, field="optimizer")
 
 
 def _filled(
