@@ -7,9 +7,10 @@ failures of single items, which are entries of a reply with status 200 (`assay.s
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any, get_type_hints
 
 from fastapi import FastAPI, Request, Response, routing
@@ -145,11 +146,13 @@ _STATUSES: dict[type[AssayError], int] = {
 }
 
 
-def problem_of_invalid(error: RequestValidationError, names: Collection[str] = ()) -> ProblemError:
-    """The reply to a body or parameters of the wrong shape, naming the fields. `names`: that a body may have."""
+def problem_of_invalid(
+    error: RequestValidationError, places: Mapping[str, frozenset[str]] = MappingProxyType({})
+) -> ProblemError:
+    """The reply to a body or parameters of the wrong shape, naming the fields. `places`: what fields there may be."""
     # Of a union's branches the one that got furthest is what the caller meant.
     furthest = sorted(error.errors(), key=lambda e: -len(e["loc"]))[:_MAX_FIELDS]
-    fields = _merged([_field_error(error, names) for error in furthest])
+    fields = _merged([_field_error(error, places) for error in furthest])
     first = fields[0]
     where = f"{first['field']}: " if first["field"] else ""
     return ProblemError(422, f"{where}{first['message']}", more={"errors": fields})
@@ -172,7 +175,7 @@ def install_handlers(
     app.add_exception_handler(AssayError, handler(lambda error, _: problem_of(error)))
     app.add_exception_handler(HTTPException, handler(_problem_of_http))
     app.add_exception_handler(
-        RequestValidationError, handler(lambda error, request: problem_of_invalid(error, _field_names(request)))
+        RequestValidationError, handler(lambda error, request: problem_of_invalid(error, _field_places(request)))
     )
 
 
@@ -197,21 +200,45 @@ def _methods(app: FastAPI) -> list[tuple[str, set[str]]]:
     return [(each.path, set(each.methods or ())) for each in routes if getattr(each, "include_in_schema", False)]
 
 
-def _field_names(request: Request) -> frozenset[str]:
-    """Of the body of the request's route, at any depth."""
+def _field_places(request: Request) -> Mapping[str, frozenset[str]]:
+    """Of the body of the request's route: where in it (`items`, "" at the top) there may be which fields."""
     endpoint = getattr(request.scope.get("route"), "endpoint", None)
     body = get_type_hints(endpoint).get("body") if endpoint is not None else None
-    return _names_of(body) if isinstance(body, type) and issubclass(body, BaseModel) else frozenset()
+    return _places_of(body) if isinstance(body, type) and issubclass(body, BaseModel) else {}
 
 
 @cache
-def _names_of(body: type[BaseModel]) -> frozenset[str]:
+def _places_of(body: type[BaseModel]) -> Mapping[str, frozenset[str]]:
     schema = body.model_json_schema()
-    objects = (schema, *schema.get("$defs", {}).values())
-    return frozenset(name for described in objects for name in described.get("properties", ()))
+    places: dict[str, set[str]] = {}
+
+    def add(part: Mapping[str, Any], place: tuple[str, ...], above: frozenset[str]) -> None:
+        if (name := str(part.get("$ref", "")).rpartition("/")[2]) and name not in above:
+            add(schema["$defs"][name], place, above | {name})
+        for field, value in part.get("properties", {}).items():
+            places.setdefault(".".join(place), set()).add(field)
+            add(value, (*place, field), above)
+        for inner in (part.get("items"), *part.get("anyOf", ()), *part.get("oneOf", ())):
+            if isinstance(inner, Mapping):
+                add(inner, place, above)
+
+    add(schema, (), frozenset())
+    return {place: frozenset(fields) for place, fields in places.items()}
 
 
-def _field_error(error: Mapping[str, Any], names: Collection[str]) -> dict[str, str]:
+def _unknown_field(field: str, places: Mapping[str, frozenset[str]]) -> str:
+    """`items.0.respons`: the near names of its place, or where there is a field of this name."""
+    *above, name = field.split(".")
+    here = ".".join(part for part in above if not part.isdigit())
+    if near := nearest_names(name, places.get(here, ())):
+        return f"there is no such field{near}"
+    elsewhere = sorted(place or "the body itself" for place, fields in places.items() if name in fields)
+    return (
+        f"there is no such field here; {' or '.join(elsewhere)} may have one" if elsewhere else "there is no such field"
+    )
+
+
+def _field_error(error: Mapping[str, Any], places: Mapping[str, frozenset[str]]) -> dict[str, str]:
     """Pydantic's error as the field and what is wrong with it, in words for somebody who sends requests by hand."""
     if error["type"] == "json_invalid":
         # Where, but not what: pydantic's message quotes no text of the caller's, FastAPI's own has no such place.
@@ -221,8 +248,8 @@ def _field_error(error: Mapping[str, Any], names: Collection[str]) -> dict[str, 
     if tuple(error["loc"]) == ("body",) and error["type"] == "missing":
         return {"field": "", "message": "the body is empty"}
     if error["type"] == "extra_forbidden":
-        near = nearest_names(error["loc"][-1], names)
-        return {"field": _field_name(error["loc"]), "message": f"there is no such field{near}"}
+        field = _field_name(error["loc"])
+        return {"field": field, "message": _unknown_field(field, places)}
     if error["type"] == "too_short" and error.get("ctx", {}).get("min_length", 1) == 1:
         return {"field": _field_name(error["loc"]), "message": "is empty"}
     return {"field": _field_name(error["loc"]), "message": str(error["msg"]).removeprefix("Value error, ")}

@@ -120,6 +120,15 @@ def test_a_request_that_scores_nothing_is_refused(
     ("body", "hint"),
     [
         ({"promt": "a", "responses": ["b"]}, "promt: there is no such field; did you mean prompt"),
+        ({"prompt": "a", "response": "b"}, "response: there is no such field; did you mean responses?"),
+        (
+            {"items": [{"prompt": "a", "responses": ["b"]}]},
+            "items.0.responses: there is no such field; did you mean response?",
+        ),
+        (
+            {"items": [{"prompt": "a", "response": "b", "model": "rm"}]},
+            "items.0.model: there is no such field here; the body itself may have one",
+        ),
         (
             {"items": [{"prompt": "a", "respnse": "b"}]},
             "items.0.respnse: there is no such field; did you mean response",
