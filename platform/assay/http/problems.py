@@ -7,7 +7,7 @@ failures of single items, which are entries of a reply with status 200 (`assay.s
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from http import HTTPStatus
 from types import MappingProxyType
@@ -196,7 +196,7 @@ def _problem_of_http(error: HTTPException, request: Request) -> ProblemError:
 
 def _methods(app: FastAPI) -> list[tuple[str, set[str]]]:
     """Each documented route's path and methods; newer FastAPIs keep those of included routers apart."""
-    routes = getattr(routing, "iter_route_contexts", iter)(app.routes)
+    routes: Iterable[Any] = getattr(routing, "iter_route_contexts", iter)(app.routes)
     return [(each.path, set(each.methods or ())) for each in routes if getattr(each, "include_in_schema", False)]
 
 

@@ -24,7 +24,7 @@ def to_host(tensor: Tensor) -> Tensor:
         if tensor.device.type == "cpu":  # a plan's
             return tensor.detach().clone()
         if isinstance(tensor, DTensor):
-            share, layout = to_host(tensor.detach().to_local()), (tensor.device_mesh, tensor.placements)
+            share, layout = to_host(tensor.to_local()), (tensor.device_mesh, tensor.placements)
             return DTensor.from_local(share, *layout, run_check=False, shape=tensor.shape, stride=tensor.stride())
         pinned = tensor.device.type == "cuda"
         copy = torch.empty(tensor.size(), dtype=tensor.dtype, layout=tensor.layout, pin_memory=pinned)

@@ -128,9 +128,7 @@ def save_checkpoint(
         if written is None:
             if save_dtype == "bfloat16":
                 model.bfloat16().float()  # compare what is loaded again: rounded too
-            before = engine(model, renderer, spec, name="trained").score(sample)
-        else:
-            before = written.scores
+        before = written.scores if written is not None else engine(model, renderer, spec, name="trained").score(sample)
         with quiet_transformers():
             if written is None:
                 write_model(model, scratch, dtype=torch.bfloat16 if save_dtype == "bfloat16" else torch.float32)
