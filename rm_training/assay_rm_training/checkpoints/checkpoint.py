@@ -125,9 +125,8 @@ def save_checkpoint(
     with writing(folder, scratch):
         if folder.exists():
             raise BadInputError("exists already", file=folder)
-        if written is None:
-            if save_dtype == "bfloat16":
-                model.bfloat16().float()  # compare what is loaded again: rounded too
+        if written is None and save_dtype == "bfloat16":
+            model.bfloat16().float()  # compare what is loaded again: rounded too
         before = written.scores if written is not None else engine(model, renderer, spec, name="trained").score(sample)
         with quiet_transformers():
             if written is None:
