@@ -186,6 +186,8 @@ def _row(number: int, fields: dict[str, Any], default_principle: str | None) -> 
     forms = str if field_name == "steps" else (str, list)  # a list of messages: a response in turns
     if not isinstance(responses, list) or not all(isinstance(r, forms) for r in responses):
         raise RowError("not a text" if field_name == "response" else "not a list of texts", field=field_name)
+    if not responses:
+        raise RowError("is empty", field=field_name)
     principle = fields.get("principle")
     if principle is not None and not isinstance(principle, str):
         raise RowError("not a text", field="principle")

@@ -131,6 +131,8 @@ def split_pair(prompt: object, chosen: object, rejected: object) -> tuple[Turns,
     for value, field in ((chosen, "chosen"), (rejected, "rejected")):
         if value is None:
             raise RowError("missing", field=field)
+        if not isinstance(value, str | list):
+            raise RowError("neither a text nor messages", field=field)
     if isinstance(chosen, str) != isinstance(rejected, str):
         raise RowError("wrong type: one side is text, the other messages", field="rejected")
     if isinstance(chosen, str):

@@ -109,6 +109,15 @@ def test_every_line_in_gives_one_line_out(
         check([json.loads(line) for line in out.read_text().splitlines()], offline)
 
 
+def test_a_row_of_no_responses_is_one_that_failed(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"prompt": "a", "responses": []}) + "\n" + json.dumps({"prompt": "a", "steps": []}))
+    assert [(row.items, str(row.error)) for row in read_rows(path)] == [
+        ((), "field 'responses': is empty"),
+        ((), "field 'steps': is empty"),
+    ]
+
+
 def test_standard_output_and_compressed_input(
     capsys: pytest.CaptureFixture[str], url: str, offline: TransformersScorer, tmp_path: Path
 ) -> None:

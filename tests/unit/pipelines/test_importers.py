@@ -224,7 +224,7 @@ def test_bad_rows_are_recorded_and_the_rest_is_imported(workspace: Workspace, tm
         (2, None, "broken JSON (Expecting property name enclosed in double quotes)"),
         (3, "chosen", "missing"),
         (4, "rejected", "empty"),
-        (5, "rejected", "wrong type: one side is text, the other messages"),
+        (5, "chosen", "neither a text nor messages"),
         (6, None, "the two sides are identical"),
         (7, "rejected", "a lone surrogate: not valid Unicode"),
         (8, None, "invalid UTF-8"),
