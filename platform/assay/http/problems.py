@@ -185,9 +185,12 @@ def _problem_of_http(error: HTTPException, request: Request) -> ProblemError:
     if status == 405:
         path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
         matching = (methods for route, methods in _methods(request.app) if compile_path(route)[0].match(path))
-        taken = sorted(set().union(*matching))
-        if taken:
-            detail, headers = f"this path takes {' or '.join(taken)}", {**(headers or {}), "Allow": ", ".join(taken)}
+        allowed = sorted(set().union(*matching))
+        if allowed:
+            detail, headers = (
+                f"this path takes {' or '.join(allowed)}",
+                {**(headers or {}), "Allow": ", ".join(allowed)},
+            )
     elif status == 404 and detail == HTTPStatus.NOT_FOUND.phrase:
         near = nearest_names(request.scope["path"], {path for path, _ in _methods(request.app)})
         detail = f"there is no such path{near or '; GET /openapi.json lists them'}"
@@ -212,27 +215,27 @@ def _places_of(body: type[BaseModel]) -> Mapping[str, frozenset[str]]:
     schema = body.model_json_schema()
     places: dict[str, set[str]] = {}
 
-    def add(part: Mapping[str, Any], place: tuple[str, ...], above: frozenset[str]) -> None:
+    def add(part: Mapping[str, Any], parent: tuple[str, ...], above: frozenset[str]) -> None:
         if (name := str(part.get("$ref", "")).rpartition("/")[2]) and name not in above:
-            add(schema["$defs"][name], place, above | {name})
+            add(schema["$defs"][name], parent, above | {name})
         for field, value in part.get("properties", {}).items():
-            places.setdefault(".".join(place), set()).add(field)
-            add(value, (*place, field), above)
+            places.setdefault(".".join(parent), set()).add(field)
+            add(value, (*parent, field), above)
         for inner in (part.get("items"), *part.get("anyOf", ()), *part.get("oneOf", ())):
             if isinstance(inner, Mapping):
-                add(inner, place, above)
+                add(inner, parent, above)
 
     add(schema, (), frozenset())
-    return {place: frozenset(fields) for place, fields in places.items()}
+    return {parent: frozenset(fields) for parent, fields in places.items()}
 
 
 def _unknown_field(field: str, places: Mapping[str, frozenset[str]]) -> str:
-    """`items.0.respons`: the near names of its place, or where there is a field of this name."""
+    """`items.0.respons`: the near names of its parent, or where there is a field of this name."""
     *above, name = field.split(".")
     here = ".".join(part for part in above if not part.isdigit())
     if near := nearest_names(name, places.get(here, ())):
         return f"there is no such field{near}"
-    elsewhere = sorted(place or "the body itself" for place, fields in places.items() if name in fields)
+    elsewhere = sorted(parent or "the body itself" for parent, fields in places.items() if name in fields)
     return (
         f"there is no such field here; {' or '.join(elsewhere)} may have one" if elsewhere else "there is no such field"
     )

@@ -88,8 +88,8 @@ def weight_bytes(folder: Path, dtype: str) -> int:
 def _weight_files(folder: Path) -> list[Path]:
     """Those that transformers reads: publishers put copies in other layouts beside them."""
     try:
-        named = json.loads((folder / _INDEX).read_text(encoding="utf-8"))["weight_map"].values()
-        return sorted({folder / name for name in named})
+        listed = json.loads((folder / _INDEX).read_text(encoding="utf-8"))["weight_map"].values()
+        return sorted({folder / name for name in listed})
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         pass
     single = folder / _WEIGHTS

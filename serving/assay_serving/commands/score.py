@@ -89,7 +89,9 @@ def score(
     if (source := reward or model) is None:
         raise BadInputError("name what scores: --reward URL or --model RM")
     if reward is not None and not is_url(reward):
-        raise BadInputError(f"is a server's URL, as http://127.0.0.1:8000; a model is named by --model {reward}", field="--reward")
+        raise BadInputError(
+            f"is a server's URL, as http://127.0.0.1:8000; a model is named by --model {reward}", field="--reward"
+        )
     if ca is not None and reward is None:
         raise BadInputError("--ca is for a server: --reward https://...")
     if file is not None and not file.is_file():

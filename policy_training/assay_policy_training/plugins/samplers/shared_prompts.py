@@ -45,9 +45,10 @@ class SharedPrompts:
         for row, number in enumerate(prompts):
             rows[number].append(row)
         most = max(map(len, rows.values()), default=0)
-        places = [[*own, *own[:1] * (most - len(own))] for own in rows.values()]  # a first row fills the others' places
-        back = {row: group * most + n for group, own in enumerate(rows.values()) for n, row in enumerate(own)}
-        indices = [row for own in places for row in own]
+        # A first row fills the others' places.
+        places = [[*members, *members[:1] * (most - len(members))] for members in rows.values()]
+        back = {row: group * most + n for group, members in enumerate(rows.values()) for n, row in enumerate(members)}
+        indices = [row for members in places for row in members]
         in_order = indices == list(range(len(prompts)))
         self._places = None if in_order else torch.tensor(indices)
         self._back = None if in_order else torch.tensor([back[row] for row in range(len(prompts))])
@@ -83,9 +84,9 @@ class SharedPromptAttention:
         rows, heads, _, width = query.shape
         together = query.to(key.dtype).view(rows, key.shape[1], -1, width)
         shared, shared_sums = self._prompts.attend(together, layer, scaling)
-        own, own_sums = _attend(together, key, value, self._mask, scaling)
-        share = (shared_sums - own_sums).sigmoid()[..., None]
-        return torch.lerp(own.float(), shared.float(), share).to(own.dtype).view(rows, 1, heads, -1)
+        drawn, drawn_sums = _attend(together, key, value, self._mask, scaling)
+        share = (shared_sums - drawn_sums).sigmoid()[..., None]
+        return torch.lerp(drawn.float(), shared.float(), share).to(drawn.dtype).view(rows, 1, heads, -1)
 
 
 def _additive(seen: Tensor) -> Tensor | None:
