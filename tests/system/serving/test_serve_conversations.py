@@ -262,14 +262,14 @@ def test_a_template_without_a_place_is_named(url: str) -> None:
             "responses.0",
             "turns of a response begin and end with the assistant's",
         ),
-        ({"prompt": [{"role": "user"}], "responses": []}, "prompt.0", "a message without role and content"),
+        ({"prompt": [{"role": "user"}], "responses": ["y"]}, "prompt.0", "a message without role and content"),
         (
-            {"prompt": "x", "responses": [], "tools": [{"type": "web_search"}]},
+            {"prompt": "x", "responses": ["y"], "tools": [{"type": "web_search"}]},
             "tools",
             "a tool definition without a name",
         ),
         (
-            {"prompt": [{"role": "user", "content": "x", "contents": ""}], "responses": []},
+            {"prompt": [{"role": "user", "content": "x", "contents": ""}], "responses": ["y"]},
             "prompt.0.contents",
             "no such field",
         ),
