@@ -7,6 +7,7 @@ import json
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -291,7 +292,7 @@ def test_a_row_without_responses_does_not_stop_what_continues(offline: Transform
     score_rows(offline, read_rows(lines), report=file.report, write=file.write)
     file.close(complete=False)
     again = ScoreFile(out, {})
-    assert (again.report, again.last_row) == (ScoreReport(rows=1), 1)
+    assert (again.report, again.last_row) == (ScoreReport(rows=1, failures=Counter(bad_input=1)), 1)
     again.close(complete=True)
 
 
