@@ -9,7 +9,6 @@ Exit codes: 0 done; 1 other error; 2 bad input or usage; 3 not found; 4 busy; 5 
 """
 
 import json
-import os
 import sys
 from functools import cache
 from typing import Any
@@ -69,8 +68,6 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command and exit the process. With `arguments` the process is the caller's, and left as it is."""
     if arguments is None:
         collect_less()
-        # Texts are tokenized one by one (`Renderer`): threads of the tokenizers library would only be started.
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     argv = process_arguments() if arguments is None else arguments
     try:
         result = _command(argv[0] if argv else "")(args=argv, standalone_mode=False)

@@ -180,11 +180,12 @@ def make_plan(training: PlannedTraining, card: Card, *, changes: bool, advance: 
 def _largest(
     measure: Callable[[int], MeasuredStep], card: Card, smallest: int, size: int, measured: MeasuredStep
 ) -> int:
-    """In steps of the smallest, by the line through two sizes."""
+    """In steps of the smallest, by the line through two sizes; `size` where the step has no more to put into a pass,
+    so that the line says nothing."""
     other = smallest if size >= 2 * smallest else 2 * smallest
     held, fewer = measured.cost.bytes, measure(other).cost.bytes
     growth = (held - fewer) / (size - other)
-    if growth <= 0:
+    if growth < 1:  # bytes: rounding, no token holds so little
         return size if held <= card.usable else 0
     return max(0, int((size + (card.usable - held) / growth) // smallest) * smallest)
 

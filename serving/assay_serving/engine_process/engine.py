@@ -7,6 +7,7 @@ with a line of JSON on standard input, not by people.
 
 import asyncio
 import logging
+import os
 import socket
 import sys
 import time
@@ -115,6 +116,8 @@ async def serve_workers(
 def main(load: Load = load) -> int:
     """`load`: another way to load scorers, for benchmarks and tests."""
     collect_less()
+    # Texts are tokenized one by one (`Renderer`): threads of the tokenizers library would only be started.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     supervised = Supervised()
     launch = supervised.launched(EngineLaunch)
     ignore_signals()

@@ -56,3 +56,15 @@ def test_planning_says_what_it_does_before_it_is_done(capsys: pytest.CaptureFixt
         assert "planning: the training's step is run without its numbers" in capsys.readouterr().err
         make_plan(WholeItems(2, "--micro-batch-tokens"), CARD, changes=False, advance=advance)
     assert "planning: 2 measured sizes in" in capsys.readouterr().err
+
+
+@dataclass(frozen=True)
+class OnePass(WholeItems):
+    """A training whose step fits one pass of any size, but for 50 bytes of rounding."""
+
+    def measure(self, size: int) -> MeasuredStep:
+        return MeasuredStep(StepCost({PARAMETERS: GIB, OPTIMISER: 0, ACTIVATIONS: 50 * (size > 86)}), 86, 1, 86)
+
+
+def test_a_step_that_fits_one_pass_has_no_larger_one() -> None:
+    assert make_plan(OnePass(1, "--micro-batch-tokens"), CARD, changes=False).largest == 1024
