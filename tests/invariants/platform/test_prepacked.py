@@ -110,6 +110,7 @@ def test_packed_products_follow_the_weights_and_leave_the_model_as_it_was(
         pytest.skip("no bfloat16 products here")
     model: Any = build("qwen2")
     if adapted:
+        torch.manual_seed(0)
         adapters = LoraConfig(target_modules="all-linear", r=2, init_lora_weights=False)
         model = get_peft_model(model, adapters).eval()
     products = PackedProducts(model, low)
@@ -121,7 +122,7 @@ def test_packed_products_follow_the_weights_and_leave_the_model_as_it_was(
             with products:
                 return plain, forward_rows(model, GROUPS).last()
 
-    tolerance = 2e-5 if low is None else 0.05
+    tolerance = 5e-4 if low is None else 0.05  # larger weights carry a difference of rounding further
     plain, packed = both()
     assert torch.allclose(packed, plain, atol=tolerance)
     with torch.no_grad():
