@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from assay_command import Run, captured
+from empty_workspaces import empty_workspace_folder, new_workspace
 from file_order import LONG_FILES
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 # No limits of time: how long an example takes says how busy the machine is. The same examples in every run, so that a
-# change is judged by what it changed; `--hypothesis-profile explore` draws new ones.
+# change is judged by what it changed; more of the same would say little. `--hypothesis-profile explore` draws new ones.
 UNTIMED: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("assay", derandomize=True, database=None, **UNTIMED)
+settings.register_profile("assay", derandomize=True, database=None, max_examples=40, **UNTIMED)
 settings.register_profile("explore", max_examples=1000, **UNTIMED)
 settings.load_profile("assay")
 # Hypothesis also draws constants of the modules imported so far: which, depends on the tests that a process ran before.
@@ -40,6 +41,9 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 MEMORY = Path("/dev/shm")
 ROOM = 4 * 2**30  #: bytes that must be free there
 TEMPORARY = "PYTEST_DEBUG_TEMPROOT"  #: pytest's own variable; one that is set is left alone
+#: Where it names a Python, every checkpoint that is saved is compared with vLLM, 20 s of CPU time: for `vllm` tests.
+VLLM = "ASSAY_VLLM_PYTHON"
+VLLM_PYTHON = os.environ.get(VLLM)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -78,6 +82,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: place.get(item.path.name, len(place)))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """vLLM's environment is there for the tests that are marked with it, and for their fixtures."""
+    if VLLM_PYTHON is not None and item.get_closest_marker("vllm"):
+        os.environ[VLLM] = VLLM_PYTHON
+    else:
+        os.environ.pop(VLLM, None)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def collected_garbage() -> Iterator[None]:
     """A file's garbage is collected at its end: what complains then (`filterwarnings`) fails a test of this file, not
@@ -97,15 +110,15 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def empty_workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace as it is made, to be copied: the migrations take most of making one."""
-    return Workspace.create(tmp_path_factory.mktemp("empty") / "workspace").root
+def empty_workspace() -> Path:
+    """A workspace as it is made, to be copied."""
+    return empty_workspace_folder()
 
 
 @pytest.fixture
-def workspace(empty_workspace: Path, tmp_path: Path) -> Workspace:
+def workspace(tmp_path: Path) -> Workspace:
     """A new, empty workspace."""
-    return Workspace.open(shutil.copytree(empty_workspace, tmp_path / "workspace"))
+    return new_workspace(tmp_path / "workspace")
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from empty_workspaces import new_workspace
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from typed_rows import png
@@ -95,7 +96,7 @@ def take(workspace: Workspace, path: Path, *rows: dict[str, Any]) -> ImportRepor
 
 
 def back_from(path: Path) -> Workspace:
-    workspace = Workspace.create(path.parent / f"back-{len(list(path.parent.iterdir()))}")
+    workspace = new_workspace(path.parent / f"back-{len(list(path.parent.iterdir()))}")
     take(workspace, path)
     return workspace
 
@@ -127,7 +128,7 @@ def test_a_pair_comes_back_from_every_format(
         set(),
     )
     rows = [*rows, plain]
-    workspace = Workspace.create(folder / "workspace")
+    workspace = new_workspace(folder / "workspace")
     numbered = [row | {"id": str(number)} for number, (row, _) in enumerate(rows)]
     take(workspace, folder / "rows.jsonl", *numbered)
     has = {
@@ -158,7 +159,7 @@ def exported(workspace: Workspace, path: Path, name: str, **options: Any) -> Exp
 def test_every_judgment_comes_back_from_the_folder(tmp_path: Path) -> None:
     typed = [{"role": "user", "content": [{"type": "image", "image": png()}, {"type": "text", "text": "Colour?"}]}]
     votes = {"annotator_1": "A", "annotator_2": "tie", "judges": {"gpt-4": "B"}}
-    workspace = Workspace.create(tmp_path / "workspace")
+    workspace = new_workspace(tmp_path / "workspace")
     rows = [
         {"prompt": prompt, "response_a": [call(True)], "response_b": "No.", "label": "A", "strength": 3, **votes}
         for prompt in ("Why?", typed)
@@ -212,7 +213,7 @@ OF_STEPS = """SELECT response_id, step, start, "end", round((value - low) / (hig
 def test_labels_of_responses_come_back(
     tmp_path: Path, name: str, file: str, rows: list[dict[str, Any]], query: str
 ) -> None:
-    workspace = Workspace.create(tmp_path / "workspace")
+    workspace = new_workspace(tmp_path / "workspace")
     take(workspace, tmp_path / "rows.jsonl", *rows)
     assert exported(workspace, tmp_path / file, name).notes == ()
     back = back_from(tmp_path / file)

@@ -193,6 +193,7 @@ def test_killed_while_judges_are_asked_nothing_is_asked_twice(
     assert repeated <= 8  # at most the calls in flight, which nobody had answered
 
 
+@pytest.mark.slow(reason="a budget that stops the loop is in test_stage1_loop")
 def test_a_budget_is_the_loops_however_often_it_is_run(
     assay: Command, filled: Workspace, endpoint: FakeEndpoint, tmp_path: Path
 ) -> None:

@@ -146,6 +146,7 @@ def test_after_an_alarm_the_policy_takes_up_the_last_good_weights_and_labels_are
     assert not all(torch.equal(weights[2][name], value) for name, value in weights[3].items())
 
 
+@pytest.mark.slow(reason="another case of the test before")
 def test_where_no_checkpoint_is_as_early_nothing_is_taken_up(workspace: Workspace) -> None:
     settings = {**ALARM, "checkpoint_every": 5}
     made = run_loop(workspace, loop(set=settings, labels={"every": 100}, alarm={"action": "return", "labels": 2}))
@@ -154,7 +155,10 @@ def test_where_no_checkpoint_is_as_early_nothing_is_taken_up(workspace: Workspac
     assert made.steps[-1]["labels_spent"] > 12
 
 
-@pytest.mark.parametrize("action", ["stop", "label", "penalty", "ignore"])
+@pytest.mark.parametrize(
+    "action",
+    ["stop", pytest.param("label", marks=pytest.mark.slow), "penalty", pytest.param("ignore", marks=pytest.mark.slow)],
+)
 def test_other_actions_on_an_alarm(workspace: Workspace, action: str) -> None:
     plan = {"set": ALARM, "labels": {"every": 100}}
     made = run_loop(workspace, loop(**plan, alarm={"action": action, "labels": 3, "kl": 0.1, "length": 0.5}))
@@ -266,6 +270,7 @@ def test_the_reward_may_be_served_by_a_child_process_that_is_started_again_when_
     assert served[0]._process.poll() is not None
 
 
+@pytest.mark.slow(reason="another way of refitting")
 def test_a_whole_reward_model_may_be_trained_again_from_the_one_before(workspace: Workspace) -> None:
     whole = {"refit": "train", "backbone": "tiny", "training": {"epochs": 1, "lr": 1e-4}}
     made = run_loop(workspace, loop(reward=whole, set={"steps": 3}, labels={"selector": {"kind": "margin"}}))

@@ -85,7 +85,7 @@ def items(forced: str = "") -> list[PromptItem]:
 def small(recipe: Recipe) -> Recipe:
     """The recipe with numbers for a model of a few thousand weights; its methods stay as they are."""
     sampling = replace(
-        recipe.sampling, prompts_per_step=2, group_size=min(4, max(2, recipe.sampling.group_size)), max_new_tokens=12
+        recipe.sampling, prompts_per_step=2, group_size=min(4, max(2, recipe.sampling.group_size)), max_new_tokens=7
     )
     sampling = replace(sampling, max_prompt_tokens=128)
     optimisation = replace(recipe.optimisation, micro_batch_rows=3, lr=1e-3, warmup_steps=0, autocast=False)

@@ -162,7 +162,7 @@ def composed(folder: Path, member: str, name: str = "both.yaml") -> Path:
     return path
 
 
-@pytest.mark.parametrize("bench", [False, True])
+@pytest.mark.parametrize("bench", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_composed_reward_inherits_from_parts_of_parts(
     setting: Setting, tmp_path: Path, assay: Run, bench: bool
 ) -> None:
@@ -177,7 +177,7 @@ def test_a_composed_reward_inherits_from_parts_of_parts(
     assert "waived" not in out
 
 
-@pytest.mark.parametrize("how", ["model", "composed", "consistency"])
+@pytest.mark.parametrize("how", ["model", pytest.param("composed", marks=pytest.mark.slow), "consistency"])
 def test_labels_of_a_contaminated_judge_make_what_is_trained_on_them_contaminated(
     own: Setting, tmp_path: Path, assay: Run, how: str
 ) -> None:
@@ -223,6 +223,7 @@ def test_a_served_reward_states_what_it_carries_and_a_policy_inherits_it(
     assert CARRIED in uses(spec_of(own, "of-policy"))
 
 
+@pytest.mark.slow(reason="two of the journeys above, in turn")
 def test_calibrating_an_ensemble_on_a_benchmark_does_not_change_its_version(own: Setting, assay: Run) -> None:
     where = ("-w", own.root)
     assert exit_code("ensemble", "pure", "dirty", "--data", own.clean, "--name", "pair", *where) == 0
@@ -239,6 +240,7 @@ def test_calibrating_an_ensemble_on_a_benchmark_does_not_change_its_version(own:
     assert after.version == before.version
 
 
+@pytest.mark.slow(reason="the rule of the step's choice, for another method")
 def test_a_registered_benchmark_does_not_choose_a_probes_penalty(own: Setting, assay: Run) -> None:
     options: tuple[str | Path, ...] = ("train", "probe", "--data", "checked", "--base", "tiny", "--gold", own.bench)
     options += ("--device", "cpu", "--name", "probed", "-w", own.root)

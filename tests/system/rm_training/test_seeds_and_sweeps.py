@@ -196,6 +196,7 @@ def test_what_runs_out_of_memory_costs_the_others_nothing_and_losses_of_two_kind
     assert any("have a prompt that was trained on" in warning for warning in runs["l-centring1-s1"]["warnings"])
 
 
+@pytest.mark.slow(reason="the test before has --final-data, too")
 def test_figures_on_other_data_than_those_chosen_by(
     command: tuple[str | Path, ...], assay: Run, tmp_path: Path
 ) -> None:

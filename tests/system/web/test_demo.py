@@ -176,6 +176,7 @@ def test_a_run_without_curves_says_so(demo: dict[str, Any], workspace: Workspace
         write_run_page(workspace, "run-nowhere")
 
 
+@pytest.mark.slow(reason="a second demo; the first runs the same half")
 def test_the_curation_half_runs_alone(tmp_path: Path) -> None:
     """With other draws: nothing in the report speaks of a policy that was not trained."""
     outcome = run_demo(tmp_path / "half", quick=True, seed=8, say=lambda line: None, policy=False)

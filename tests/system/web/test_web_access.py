@@ -359,7 +359,7 @@ def test_somebody_signs_in_and_out(workspace: Workspace, browser: Browser) -> No
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
 def test_from_the_first_link_to_the_audit_log(workspace: Workspace, browser: Browser, scheme: Any) -> None:
     from playwright.sync_api import expect
 

@@ -183,6 +183,7 @@ def test_what_the_pages_are_told(curated: Workspace) -> None:
         assert got(client, "conflicts/source_judges")["total"] == opposed["source_judges"]
 
 
+@pytest.mark.slow(reason="two more jobs as processes; the next test has one that is stopped and resumed")
 def test_stages_of_judges_and_of_reward_models(curated: Workspace, tiny_reward_model: Path) -> None:
     shutil.copytree(tiny_reward_model, curated.root / "models" / "tiny-rm")
     judging = {"kind": "judge", "settings": {"judges": "loops/judges.yaml", "limit": 5, "pool": ["gold"]}}

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from empty_workspaces import new_workspace
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -139,7 +140,7 @@ def test_ngrams_are_equal_exactly_where_the_words_are(some: list[str], n: int, u
 @given(st.lists(st.lists(st.sampled_from("ab"), min_size=1, max_size=12).map(" ".join), min_size=1, max_size=12))
 def test_what_overlaps_is_what_a_plain_search_finds(tmp_path_factory: pytest.TempPathFactory, some: list[str]) -> None:
     folder = tmp_path_factory.mktemp("overlap")
-    workspace = Workspace.create(folder / "ws")
+    workspace = new_workspace(folder / "ws")
     benchmark, training = some[::2], some[1::2]
     register(workspace, folder, "b", *benchmark)
     put(workspace, *training)

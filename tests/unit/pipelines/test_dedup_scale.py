@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
+from empty_workspaces import new_workspace
 
 from assay.browsing import pair_pages
 from assay.browsing.pair_pages import PairPages
@@ -73,7 +74,7 @@ def test_the_cut_into_pages_makes_no_difference(
 ) -> None:
     found: list[tuple[dict[str, int], DedupCounts, list[tuple[str, str, str]]]] = []
     for cut in (False, True):
-        workspace = Workspace.create(tmp_path_factory.mktemp("ws") / "ws")
+        workspace = new_workspace(tmp_path_factory.mktemp("ws") / "ws")
         put(workspace, messy(count))
         with monkeypatch.context() as patch:
             if cut:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from empty_workspaces import new_workspace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -94,7 +95,7 @@ def decided(workspace: Workspace) -> dict[str, tuple[str, ...]]:
 
 
 def read_back(tmp_path: Path, path: Path | str, **options: Any) -> tuple[Workspace, ImportReport]:
-    other = Workspace.create(tmp_path / f"back-{len(list(tmp_path.iterdir()))}")
+    other = new_workspace(tmp_path / f"back-{len(list(tmp_path.iterdir()))}")
     return other, run_import(other, open_import(other, ImportConfig(str(path), **options)))
 
 
@@ -406,7 +407,7 @@ def test_any_text_survives_every_format(
     tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str, str, int]], name: str
 ) -> None:
     folder = tmp_path_factory.mktemp("round")
-    workspace = Workspace.create(folder / "workspace")
+    workspace = new_workspace(folder / "workspace")
     unique = {
         ids.comparison_id(p := ids.prompt_id([Message("user", q)]), ids.response_id(p, a), ids.response_id(p, b)): (
             q,

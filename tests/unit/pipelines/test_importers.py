@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from empty_workspaces import new_workspace
 
 from assay.data.prefetch import prefetch
 from assay.domain import Comparison, Message
@@ -273,7 +274,7 @@ def test_dialogues_that_part_early_are_responses_of_several_turns(workspace: Wor
     assert turns == [(2,)], "the two dialogues of three turns"
     strict = (PUBLISHED / "hh.yaml").read_text().replace("label: first,", "label: first, last_turn_only: true,")
     (tmp_path / "strict.yaml").write_text(strict)
-    other = Workspace.create(tmp_path / "other")
+    other = new_workspace(tmp_path / "other")
     report = take(other, tmp_path / "hh.jsonl", format=str(tmp_path / "strict.yaml"))
     assert (report.pairs, report.rejected) == (1, {"rejected: the sides diverge before the last turn": 2})
 

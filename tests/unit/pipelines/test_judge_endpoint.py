@@ -19,6 +19,7 @@ from typing import Any
 
 import httpx
 import pytest
+from empty_workspaces import new_workspace
 from PIL import Image
 
 from assay.conversation.parts import ImagePart, TextPart
@@ -92,7 +93,7 @@ def test_what_is_asked_does_not_depend_on_chance(workspace: Workspace, tmp_path:
     asked = questions(5)
     with fake_endpoint(longer_wins()) as fake:
         ask(workspace, judge_of(workspace, fake), asked, None)
-        other = Workspace.create(tmp_path / "other")
+        other = new_workspace(tmp_path / "other")
         ask(other, judge_of(other, fake), list(reversed(asked)), None)
         assert set(fake.answered.values()) == {2}
 

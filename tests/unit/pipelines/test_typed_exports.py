@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from empty_workspaces import new_workspace
 from PIL import Image
 from typed_rows import CALL, CALLED, CALLS, PICTURE, PLAIN, THOUGHT, TOOL, filled, take
 
@@ -44,7 +45,7 @@ def test_trls_rows_hold_everything_and_come_back_equal(tmp_path: Path, name: str
     (image,) = row_of(rows, "Colour?")["images"]
     assert Image.open(tmp_path / image).size == (4, 3)
     assert {type(message["content"]) for row in rows for message in row["chosen"]} == {list}  # one type of a column
-    back = Workspace.create(tmp_path / "back")
+    back = new_workspace(tmp_path / "back")
     take(back, tmp_path / "out.jsonl")
     assert comparisons(back) == comparisons(workspace)
 
@@ -191,4 +192,4 @@ def test_what_has_no_place_is_not_among_the_pairs_that_are_counted(tmp_path: Pat
     assert "1 preference pairs" in card
     assert "1 pairs that have no place in this form" in card
     with pytest.raises(BadInputError, match="an export of Assay: import its folders `pairs` and `judgments`"):
-        take(Workspace.create(tmp_path / "back"), tmp_path / target)
+        take(new_workspace(tmp_path / "back"), tmp_path / target)

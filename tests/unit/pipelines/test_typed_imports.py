@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from empty_workspaces import new_workspace
 from pair_files import write_pairs
 from PIL import Image
 
@@ -66,7 +67,7 @@ def data_url(content: bytes) -> str:
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
-    return Workspace.create(tmp_path / "ws")
+    return new_workspace(tmp_path / "ws")
 
 
 def said(text: str) -> list[dict[str, str]]:

@@ -108,6 +108,11 @@ NEEDS: dict[str, tuple[int, dict[str, Any]]] = {
     "steps": (96, {"epochs": 4}),
 }
 by_case = pytest.mark.parametrize("case", CASES)
+#: Resumed, they differ from another case by a formula alone.
+FORMULAS = ("davidson", "bounded focal", "grm dpo", "lists by pairs", "ratings, the worst")
+by_loop = pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.slow) if case in FORMULAS else case for case in CASES]
+)
 
 
 def config(**changes: Any) -> TrainingConfig:
@@ -178,7 +183,7 @@ def test_it_learns_and_the_saved_model_gives_its_scores(case: str, tmp_path: Pat
     assert method.card_rows()
 
 
-@by_case
+@by_loop
 def test_a_resumed_training_is_the_uninterrupted_one(case: str, tmp_path: Path) -> None:
     method, make = CASES[case]
     data = write(tmp_path / "data.jsonl", make, count=16)
