@@ -91,7 +91,13 @@ SETS: dict[str, tuple[Callable[[Rows], int], Callable[[Rows], int], dict[str, in
 }
 
 
-@pytest.mark.parametrize("name", SETS)
+#: Of a form that another set has, too: a number or several beside each response.
+ALIKE = ("justeval_gpt4_aspect_ratings", "alpacaeval2_multi_model", "llm_rubric_real", "webgpt_comparisons_test")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in ALIKE else name for name in SETS]
+)
 def test_no_label_of_a_real_set_is_lost(workspace: Workspace, shared_data: Path, name: str) -> None:
     path = shared_data / f"{name}.jsonl.gz"
     ratings, marks, rejected = SETS[name]

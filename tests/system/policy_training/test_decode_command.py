@@ -167,7 +167,7 @@ def fixed(response):
 """
 
 
-@pytest.mark.parametrize("name", ["Fixed", "fixed"])
+@pytest.mark.parametrize("name", ["Fixed", pytest.param("fixed", marks=pytest.mark.slow)])
 def test_a_reward_whose_code_has_changed_is_asked_again(
     workspace: Workspace, prompts: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:

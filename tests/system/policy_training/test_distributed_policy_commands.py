@@ -114,6 +114,7 @@ def test_killed_and_resumed_by_one_process(workspace: Workspace) -> None:
     assert after[:2] == before[:2]  # the steps before the checkpoint are the killed run's own
 
 
+@pytest.mark.slow(reason="a command that all refuse is in test_distributed_policy")
 def test_bad_input_that_the_first_finds_ends_all_with_one_line(workspace: Workspace) -> None:
     """What all of them find: tests/invariants/policy_training/test_distributed_policy.py."""
     done = subprocess.run(

@@ -63,6 +63,7 @@ def test_each_member_is_listed_with_its_origin(installed: dict[str, str], tmp_pa
     assert {kind: name for kind, name, origin in listed if origin == NAME} == MEMBERS
 
 
+@pytest.mark.slow(reason="minutes; test_extending runs a plug-in of every kind, and each member is listed above")
 def test_the_commands_of_its_readme(installed: dict[str, str], tmp_path: Path) -> None:
     folder = shutil.copytree(PACKAGE, tmp_path / "package", ignore=shutil.ignore_patterns("src"))
     port = str(reserved_port())

@@ -110,6 +110,9 @@ def write_rows(folder: Path) -> None:
         parquet.write_table(pa.Table.from_pylist(gsm8k), folder / f"{split}.parquet")
 
 
+@pytest.mark.slow(
+    reason="minutes; the options of the page are checked below, and the trainings have tests of their own"
+)
 def test_the_ports_run(folder: Path) -> None:
     page = folder / "page.md"
     page.write_text(small(MIGRATING), encoding="utf-8")

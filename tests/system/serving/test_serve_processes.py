@@ -344,6 +344,7 @@ def test_a_file_with_everything_over_https_and_a_second_interrupt(
         until(lambda: not any(Path(f"/proc/{pid}/root").exists() for pid in below))
 
 
+@pytest.mark.slow(reason="another way to start what the tests above serve")
 def test_one_process_for_everything(tiny_reward_model: Path, offline: TransformersScorer) -> None:
     arguments = (str(tiny_reward_model), "--name", "rm", "--port", "0", "--device", "cpu", "--in-process")
     with started(*arguments) as process:
