@@ -39,12 +39,19 @@ PREFIXES: dict[str, str] = {
 # length correction have the version "VERSION+CORRECTION", those in a half format "VERSION+FORMAT".
 _VERSION = "coalesce((a.spec ->> 'version'), a.content_hash)"
 _SCORED_BY = "split_part(s.model_version, '+', 1)"
+# Models of equal weights have one version: of those with the version of `s`, the one that the run of `s` read by its
+# id; all of them where it read none.
+_ITS_RUN_READ = "LEFT JOIN run_links r ON r.run_id = s.run_id AND r.direction = 'input' AND r.ref = a.artifact_id"
+_OR_ALL = "r.ref IS NOT NULL OR count(r.ref) OVER (PARTITION BY s.run_id, s.model_version) = 0"
 
 
 def _kinds() -> dict[str, Any]:
     """`lineage.toml`: what each kind of thing is, and its relations in both directions."""
     text = Path(__file__).with_name("lineage.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text.replace("{version}", _VERSION).replace("{scored_by}", _SCORED_BY))
+    fragments = {"version": _VERSION, "scored_by": _SCORED_BY, "its_run_read": _ITS_RUN_READ, "or_all": _OR_ALL}
+    for name, sql in fragments.items():
+        text = text.replace(f"{{{name}}}", sql)
+    return tomllib.loads(text)
 
 
 _KINDS = _kinds()
@@ -144,8 +151,10 @@ def _describe(db: Connection, refs: Sequence[str]) -> dict[str, tuple[str, str]]
         kind = next((kind for prefix, kind in PREFIXES.items() if ref.startswith(prefix)), "file")
         by_kind.setdefault(kind, []).append(ref)
     described = {ref: (kind, about) for kind, those in by_kind.items() for ref, about in _lines(db, kind, those)}
-    files = [ref for kind, those in by_kind.items() if kind != "file" for ref in those if ref not in described]
-    return described | {ref: ("file", about) for ref, about in _lines(db, "file", files)}
+    for kind in ("file", "model"):
+        rest = [ref for ref in dict.fromkeys(refs) if ref not in described]
+        described |= {ref: (kind, about) for ref, about in _lines(db, kind, rest)}
+    return described
 
 
 def _lines(db: Connection, kind: str, refs: Sequence[str]) -> list[tuple[str, str]]:

@@ -239,6 +239,20 @@ def find_artifact(workspace: Workspace, name: str, kinds: Sequence[str] = ()) ->
     return None
 
 
+def model_of_version(workspace: Workspace, version: str, name: str) -> dict[str, str]:
+    """The input, ref -> kind, of a run whose model is called `name` and has that version: the newest artifact of both,
+    the only one of the version, or else the version: models of equal weights share it."""
+    with workspace.store.unit() as db:
+        rows = db.execute(
+            """SELECT artifact_id, name FROM artifacts
+               WHERE list_contains($kinds, kind) AND $version IN (spec ->> 'version', content_hash)
+               ORDER BY created_at DESC""",
+            {"version": version, "kinds": list(MODEL_KINDS)},
+        ).fetchall()
+    named_so = [row for row in rows if row[1] == name] or rows
+    return {named_so[0][0]: "artifact"} if len({row[1] for row in named_so}) == 1 else {version: "model_version"}
+
+
 def recorded_path(name: str) -> str:
     """As paths are recorded; what cannot be one is left as it is."""
     try:

@@ -36,7 +36,7 @@ from assay.runs.callbacks import Callback, StepCallback
 from assay.runs.json_log import METRICS_FILE
 from assay.runs.model_run import RunPlan, copy_run_files, model_folder, model_run
 from assay.runs.progress_bar import progress_bar
-from assay.runs.record import Run, find_artifact, folder_digest, locate_model, mark_dead_runs
+from assay.runs.record import Run, find_artifact, folder_digest, locate_model, mark_dead_runs, model_of_version
 from assay.runs.trackers import open_trackers, require_trackers
 from assay.score import Score
 from assay.system.atomic_files import replacing
@@ -460,8 +460,7 @@ def _inputs(workspace: Workspace, plan: Plan, rewards: Sequence[RewardSource], r
     for source in rewards:
         if isinstance(source, ModelReward | ProcessReward):
             info = source.scorer.info
-            artifact = _artifact_of_version(workspace, info.version.partition("@")[0])
-            inputs |= {artifact: "artifact"} if artifact else {info.version: "model_version"}
+            inputs |= model_of_version(workspace, info.version.partition("@")[0], info.name)
     for name in (plan.policy, plan.recipe.teacher):
         if name and (policy := find_artifact(workspace, name, ("policy",))):
             inputs[policy[1]] = "artifact"
@@ -469,18 +468,6 @@ def _inputs(workspace: Workspace, plan: Plan, rewards: Sequence[RewardSource], r
     read += [text.rpartition("=")[2] for text in plan.evaluation_prompts]
     read += getattr(plan.recipe.sampler, "files", ())
     return inputs | {str(Path(name).resolve()): "file" for name in read if Path(name).is_file()}
-
-
-def _artifact_of_version(workspace: Workspace, version: str) -> str | None:
-    """The newest artifact of a reward model of that version."""
-    with workspace.store.unit() as db:
-        row = db.execute(
-            """SELECT artifact_id FROM artifacts
-               WHERE kind IN ('reward_model', 'policy') AND $version IN (spec ->> 'version', content_hash)
-               ORDER BY created_at DESC LIMIT 1""",
-            {"version": version},
-        ).fetchone()
-    return None if row is None else str(row[0])
 
 
 def copy_checkpoint(old: Path, new: Path) -> None:

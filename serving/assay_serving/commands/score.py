@@ -11,9 +11,11 @@ import typer
 from assay.cli.options import JsonOption, WorkspaceOption, emit
 from assay_serving.commands.engine_options import MODEL_OPTIONS, model_options
 from assay_serving.model_config import ModelConfig
+from assay_serving.scorer import ModelInfo
 
 if TYPE_CHECKING:
     from assay.score import ScoreResult
+    from assay.workspace import Workspace
 
 MAX_COMPLAINTS = 20
 
@@ -134,8 +136,12 @@ def score(
             from assay.runs.record import start_run
             from assay.workspace import Workspace
 
+            here = Workspace.find(workspace)
             settings = {"source": source, "file": str(file) if file else None, **scorer.info.to_dict()}
-            run = stack.enter_context(start_run(Workspace.find(workspace), "score", settings))
+            inputs = _inputs(here, file, model if reward is None else None, scorer.info)
+            run = stack.enter_context(start_run(here, "score", settings, inputs=inputs))
+            if out is not None and (out.is_file() or not out.exists()):
+                run.link("output", "file", str(out.resolve()))
         total: int | None = len(response or ())
         if file is not None:
             after, total = output.last_row if output is not None else 0, None
@@ -184,6 +190,17 @@ def score(
         typer.echo(summary, err=True)
     if report.failed:
         raise typer.Exit(BadInputError.exit_code)
+
+
+def _inputs(here: "Workspace", file: Path | None, model: str | None, info: ModelInfo) -> dict[str, str]:
+    """Of the run, for lineage. `model`: None where a server scored."""
+    from assay.runs.record import locate_model, model_of_version
+
+    inputs = {str(file.resolve()): "file"} if file is not None else {}
+    if model is None:
+        return inputs | model_of_version(here, info.version.partition("@")[0], info.name)
+    source, artifact = locate_model(here, model)
+    return inputs | {artifact or source: "artifact" if artifact else "model"}
 
 
 def _readable(result: "ScoreResult", response: str, computed_in: str | None) -> str:

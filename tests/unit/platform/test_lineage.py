@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pytest
@@ -12,7 +13,7 @@ from assay.data.snapshots import Selection, create_snapshot
 from assay.domain import Judgment, Message
 from assay.errors import NotFoundError
 from assay.runs.lineage import lineage
-from assay.runs.record import start_run
+from assay.runs.record import model_of_version, start_run
 from assay.score import Score
 from assay.store.intake import pair_schema, store_pairs
 from assay.store.integrity import dangling
@@ -156,6 +157,42 @@ def test_rollouts_lead_back_to_the_vote_and_the_file(
 def test_a_model_leads_to_what_it_scored(workspace: Workspace, chain: dict[str, str]) -> None:
     scored = {node.id for node in lineage(workspace, "rm", "down", depth=1).walk()}
     assert {chain["rollout"], chain["rl"]} <= scored
+
+
+def test_models_of_equal_weights_are_told_apart(workspace: Workspace, chain: dict[str, str], tmp_path: Path) -> None:
+    with start_run(workspace, "train", {}) as run:
+        spec = {"version": "hash-of-rm"}
+        twin = run.add_artifact("reward_model", "twin", tmp_path / "twin", content_hash="of-the-folder", spec=spec)
+    assert model_of_version(workspace, "hash-of-rm", "twin") == {twin: "artifact"}
+    assert model_of_version(workspace, "hash-of-rm", "rm") == {chain["model"]: "artifact"}
+    assert model_of_version(workspace, "hash-of-rm", "another") == {"hash-of-rm": "model_version"}
+    with start_run(workspace, "score", {}, inputs={twin: "artifact", str(tmp_path / "in.jsonl"): "file"}) as run:
+        score = Score(1.0, "twin", "hash-of-rm", "t", tokens=3, truncated=False)
+        with workspace.store.unit() as db:
+            (response,) = insert_responses(db, [((Message("user", "q"),), "of the twin")], run.id)
+            insert_scores(db, [(response, score)], model="twin", version="hash-of-rm", template_hash="t", run_id=run.id)
+            decision = Decision("c-any", "silver", "A", "stage2", "", basis=[Evidence("scored by", "hash-of-rm")])
+            insert_decisions(db, [decision], run.id)
+
+    def neighbours(name: str, direction: Literal["up", "down"], relation: str) -> set[str]:
+        branches = lineage(workspace, name, direction, depth=1).branches
+        return {node.id for branch in branches if branch.relation == relation for node in branch.nodes}
+
+    assert neighbours(run.id, "up", "read") == {twin, str(tmp_path / "in.jsonl")}
+    assert neighbours(run.id, "down", "scored") == {response}
+    assert neighbours(response, "up", "scored in") == {run.id}
+    assert neighbours(response, "up", "scored by") == neighbours("d-2", "up", "scored by") == {twin}
+    assert neighbours(twin, "down", "scored") >= {response} > neighbours("rm", "down", "scored") - {chain["rollout"]}
+    both = {twin, chain["model"]}  # the run of these recorded a version only
+    assert neighbours(chain["rollout"], "up", "scored by") == both == neighbours(chain["rl"], "up", "read")
+
+
+def test_a_model_that_is_not_of_the_workspace_is_named(workspace: Workspace) -> None:
+    with start_run(workspace, "score", {}, inputs={"someone/model": "model", "3f2a": "model_version"}) as run:
+        pass
+    [read] = lineage(workspace, run.id, "up").branches
+    assert {node.id: node.about for node in read.nodes} == {"someone/model": "model", "3f2a": "version of a model"}
+    assert [node.id for node in lineage(workspace, "someone/model", "down").branches[0].nodes] == [run.id]
 
 
 def test_names_files_and_unknown_ids(workspace: Workspace, chain: dict[str, str], tmp_path: Path) -> None:
