@@ -252,12 +252,14 @@ def rl(
             from assay.planning.cards import find_card
             from assay.planning.known_plans import keep_plan, prompts_of
             from assay.runs.record import locate_model
-            from assay_policy_training.training.plan import plan_policy
+            from assay_policy_training.training.plan import longest_prompt, plan_policy
 
             base = locate_model(target, plan.policy)[0]
+            if request.prompt_tokens is None:
+                request = replace(request, prompt_tokens=longest_prompt(plan, base, target))
             with plan_progress() as advance:
                 estimate = plan_policy(plan, base, find_card(request.card), request, advance)
-            keep_plan(estimate, base, plan.memory_settings, request.ranks, prompts_of(request.prompt_tokens))
+            keep_plan(estimate, base, plan.memory_settings, request.ranks, prompts_of(request.prompt_length))
             emit(estimate.to_dict(), str(estimate), as_json=as_json)
             return
 

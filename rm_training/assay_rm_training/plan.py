@@ -156,7 +156,7 @@ def made_up(method: Method, renderer: Renderer, request: PlanRequest) -> list[An
     text = partial(text_of, renderer.tokenizer)
 
     def row(number: int) -> Any:
-        prompt: Prompt = (Message("user", text(" the", request.prompt_tokens) + f" {number}"),)
+        prompt: Prompt = (Message("user", text(" the", request.prompt_length) + f" {number}"),)
         good, bad = text(" yes", request.response_tokens), text(" no", request.response_tokens)
         if isinstance(method, BradleyTerry | PairMethod):
             return PreferencePair(prompt, good, bad)

@@ -1,6 +1,7 @@
 """`assay plan`: what a training would take, in front of its command. Leaves out: the plan (`assay.planning`), which the
 training's own command makes, since only it knows its settings."""
 
+import re
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ from assay.cli.options import JsonOption
 from assay.cli.settings_options import settings_options
 from assay.errors import BadInputError
 from assay.planning.request import PlanRequest, planning
+from assay.settings import fields_of
 
 _PLANNED = ("train", "rl")
 
@@ -34,6 +36,11 @@ def plan(
 
     if command[0] not in _PLANNED:
         raise BadInputError(f"plans {' and '.join(_PLANNED)}, not {command[0]}")
+    mine = [name for field in fields_of(PlanRequest) for name in re.split(r"[,/] ?", field.option)]
+    for word in command:
+        if (option := word.partition("=")[0]) in mine:
+            text = f"is an option of plan, in front of the training: assay plan {option} ... {command[0]} ..."
+            raise BadInputError(text, field=option)
     arguments = [*command, "--json"] if as_json and "--json" not in command else command
     with planning(request):
         _command(command[0])(args=arguments, standalone_mode=False)

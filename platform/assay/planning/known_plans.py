@@ -14,7 +14,6 @@ from contextlib import suppress
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from assay.errors import NotFoundError
@@ -59,15 +58,14 @@ def show_plan_line(
     device: "torch.device",
     ranks: int,
     rows: str,
-    options: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
-    """On standard error: the plan of this training of these `rows`, or with which command to make it: `assay plan` with
-    these `options` before the training's own. For after the last check: what is refused has no plan."""
-    command = plan_command(sys.argv, ranks, options)
+    """On standard error: the plan of this training of these `rows`, or with which command to make it. For after the
+    last check: what is refused has no plan."""
+    command = plan_command(sys.argv, ranks)
     print(plan_line(base, settings, *usable_memory(device), ranks, rows, command), file=sys.stderr, flush=True)
 
 
-def plan_command(arguments: Sequence[str], ranks: int, options: Mapping[str, object] = MappingProxyType({})) -> str:
+def plan_command(arguments: Sequence[str], ranks: int) -> str:
     """That plans the training of this process's `arguments`; "" where they are not the command of one training with
     all of its settings."""
     program, *words = arguments or [""]
@@ -76,8 +74,7 @@ def plan_command(arguments: Sequence[str], ranks: int, options: Mapping[str, obj
         return ""
     if words[:1] not in (["train"], ["rl"]) or any(word.partition("=")[0] in _NOT_ALONE for word in words):
         return ""
-    options = {**options, **({"--ranks": ranks} if ranks > 1 else {})}
-    return shlex.join(["assay", "plan", *(str(word) for option in options.items() for word in option), *words])
+    return shlex.join(["assay", "plan", *(["--ranks", str(ranks)] if ranks > 1 else []), *words])
 
 
 def plan_line(

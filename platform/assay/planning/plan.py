@@ -107,9 +107,11 @@ class MemoryPlan:
             "largest": self.largest,
             "host_bytes": self.measured.cost.host,
             "other_parts": [{**asdict(part), "largest": part.largest(usable)} for part in self.measured.other_parts],
+            "tokens_per_step": self.measured.batch,
             "tokens_per_s": round(self.tokens_per_s, 1),
             "float32_share": round(self.measured.cost.float32_share, 4),
             "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
+            "assumed": self.card.assumptions,
             "alternatives": {change: plan.to_dict() for change, plan in self.alternatives},
         }
 

@@ -15,6 +15,8 @@ from assay.errors import BadInputError
 from assay.runs.progress_bar import progress_bar
 from assay.settings import Help, check_settings
 
+PROMPT_TOKENS = 512
+
 
 @dataclass(frozen=True)
 class PlanRequest:
@@ -22,12 +24,18 @@ class PlanRequest:
 
     card: Annotated[str, Help("a100-40, a100-80, h100, h200, 4090, or this: the machine that it runs on.")] = "this"
     ranks: Annotated[int, Ge(1), Help("Processes, each with a card: fully sharded (FSDP2).")] = 1
-    prompt_tokens: Annotated[int, Ge(1), Help("Of a made-up prompt.")] = 512
+    prompt_tokens: Annotated[
+        int | None, Ge(1), Help(f"Of a made-up prompt. Default: of rl the longest of --prompts, else {PROMPT_TOKENS}.")
+    ] = None
     response_tokens: Annotated[int, Ge(1), Help("Of a made-up response.")] = 512
     changes: Annotated[bool, Help("Where it does not fit, plan what would.", "--changes/--no-changes")] = True
 
     def __post_init__(self) -> None:
         check_settings(self, "--")
+
+    @property
+    def prompt_length(self) -> int:
+        return self.prompt_tokens or PROMPT_TOKENS
 
     def division(self, asked: str) -> str:
         """How its processes train. `asked`: `--parallel` of the command. Raises BadInputError for another one."""

@@ -24,11 +24,13 @@ from assay.planning.made_up import text_of
 from assay.planning.plan import MeasuredStep, MemoryPlan, OtherPart, check_format, make_plan
 from assay.planning.request import PlanRequest
 from assay.runs.progress_bar import Advance, silent
+from assay.workspace import Workspace
 from assay_policy_training.core.batch import RolloutBatch
 from assay_policy_training.core.metrics import Stopwatch
 from assay_policy_training.core.micro_batches import PassLimits, micro_batches
-from assay_policy_training.core.policy import Policy
+from assay_policy_training.core.policy import Policy, policy_renderer
 from assay_policy_training.core.prompt import PromptItem
+from assay_policy_training.plugins.prompts.mixtures import load_mixture
 from assay_policy_training.plugins.samplers.assembly import assemble, generation_ids, pad_left
 from assay_policy_training.plugins.samplers.decoding_weights import cast_bytes
 from assay_policy_training.plugins.samplers.key_value_cache import rows_that_fit
@@ -38,6 +40,7 @@ from assay_policy_training.plugins.samplers.vllm.memory import engine_memory
 from assay_policy_training.plugins.samplers.vllm.server import VllmServerSampler
 from assay_policy_training.recipe.loading import recipe_to_dict
 from assay_policy_training.recipe.schema import Recipe
+from assay_policy_training.rollouts.prompt_length import select_prompts
 from assay_policy_training.training.distributed import WorkerConfig
 from assay_policy_training.training.loop import PolicyLoop
 from assay_policy_training.training.optimiser import less_memory
@@ -131,7 +134,7 @@ class PlannedPolicy:
         return batch.with_(reward=reward, acc=reward, r_parts={"reward": reward})
 
     def _items(self, policy: Policy, number: int) -> list[PromptItem]:
-        tokens = min(self.request.prompt_tokens, self.recipe.sampling.max_prompt_tokens - 32)
+        tokens = min(self.request.prompt_length, self.recipe.sampling.max_prompt_tokens - 32)
         text = text_of(policy.tokenizer, " the", tokens)
         return [PromptItem((Message("user", f"{text} {each}"),)) for each in range(number)]
 
@@ -150,7 +153,7 @@ class PlannedPolicy:
         most = min(rows, sampling.rows_at_once)
         casts = cast_bytes(policy.model) if policy.autocast else 0
         if self.card.kernels == "cuda":  # as the sampler does
-            columns = sampling.max_new_tokens + self.request.prompt_tokens + 32
+            columns = sampling.max_new_tokens + self.request.prompt_length + 32
             left = self.card.usable - fixed - casts
             most = min(most, rows_that_fit(policy.model.config, columns, left, autocast=policy.autocast))
         group = min(sampling.group_size, most)
@@ -173,7 +176,7 @@ class PlannedPolicy:
         """What vLLM takes beside a training that holds `fixed`, awake, for `rows` at once or as many as there is room
         for, and what it reads: weights once a token, and half of the longest keys and values."""
         new = self.recipe.sampling.max_new_tokens
-        tokens, dtype = new + self.request.prompt_tokens + 32, "bfloat16" if policy.autocast else "float32"
+        tokens, dtype = new + self.request.prompt_length + 32, "bfloat16" if policy.autocast else "float32"
         memory = engine_memory(policy, tokens, dtype)
         most = (self.card.usable - fixed - memory.needed(0)) // memory.row
         at_once = max(1, min(rows, most))
@@ -205,6 +208,14 @@ class PlannedPolicy:
         yield [each for each in less if each[1].recipe.lora != recipe.lora]
         if self.ranks == 1 and recipe.optimisation.optimizer == "adamw" and recipe.lora.base_weights != "4bit":
             yield [changed("--parallel fsdp on 8 cards", recipe, ranks=8)]
+
+
+def longest_prompt(plan: Plan, base: str, workspace: Workspace | None) -> int:
+    """Tokens of the longest prompt that a run of this plan trains on. Raises BadInputError where it has none."""
+    prompts = load_mixture(plan.prompts, seed=plan.recipe.seed, columns=plan.columns_by_field, workspace=workspace)
+    media = workspace.media.root if workspace is not None else None
+    renderer = policy_renderer(base, plan.recipe.sampling.max_prompt_tokens, plan.recipe.chat, media)
+    return select_prompts(prompts, renderer, plan.recipe.sampling).longest
 
 
 def plan_policy(plan: Plan, base: str, card: Card, request: PlanRequest, advance: Advance = silent) -> MemoryPlan:

@@ -279,9 +279,9 @@ def _train(
     run.metrics[KEY] = [asdict(use) for use in carried]
     write_uses(run.folder, carried)  # for a policy that is exported while the run continues
     if not is_follower():
-        ranks, prompt = world_size() if plan.parallel == "fsdp" else 1, prepared.longest
-        place = (local_device(plan.device), ranks, prompts_of(prompt))
-        show_plan_line(config.policy, plan.memory_settings, *place, {"--prompt-tokens": prompt})
+        ranks = world_size() if plan.parallel == "fsdp" else 1
+        place = (local_device(plan.device), ranks, prompts_of(prepared.longest))
+        show_plan_line(config.policy, plan.memory_settings, *place)
     settings = WatchSettings(share=plan.watch_share, seed=recipe.seed)
 
     def evaluate(when: str, policy: Policy) -> dict[str, PolicyEvaluation]:

@@ -11,6 +11,7 @@ from typer import Typer, TyperException
 from typer.testing import CliRunner
 
 from assay.cli import plan_command
+from assay.cli.main import main
 from assay.errors import AssayError, BadInputError
 from assay.models.chat.renderer import Renderer
 from assay.models.memory_options import INSTALL
@@ -18,6 +19,7 @@ from assay.planning.cards import CARDS, Card, this_processor
 from assay.planning.engine_memory import WORK
 from assay.planning.fake_step import StepCost, fill, measured
 from assay.planning.request import PlanRequest
+from assay.workspace import Workspace
 from assay_rm_training.methods.method import PreparesData, method_of
 from assay_rm_training.plan import PlannedRewardModel, made_up
 from assay_rm_training.training.loop import make_optimizer, train_step
@@ -197,7 +199,38 @@ def test_a_critic_and_a_reference_are_divided_among_processes() -> None:
         run("--ranks", "4", *words, "--set", "critic.lora.rank=2", "--set", "critic.lora.base_weights=4bit")
 
 
+def test_a_training_finds_the_plan_of_its_prompts(
+    workspace: Workspace, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("\n".join(json.dumps({"prompt": "Name a metal" + ", please" * n}) for n in range(8)))
+    options = ["--policy", "tiny", "--recipe", "grpo", "--prompts", str(prompts), "--prompts-per-step", "2"]
+    options += [
+        "--group-size",
+        "2",
+        "--max-new-tokens",
+        "4",
+        "--device",
+        "cpu",
+        "--steps",
+        "1",
+        "-w",
+        str(workspace.root),
+    ]
+    planned = json.loads(run("rl", *options, "--json"))
+    assert planned["tokens_per_step"] > 0
+    assert "GiB" in planned["assumed"]
+    (tmp_path / "reward.py").write_text("def reward(completions, **_):\n    return [1.0 for _ in completions]\n")
+    with pytest.raises(SystemExit) as stopped:
+        main(["rl", *options, "--reward", f"{tmp_path / 'reward.py'}:reward"])
+    assert stopped.value.code == 0
+    assert "plan: peak " in capsys.readouterr().err
+
+
 def test_options_before_the_command() -> None:
+    with pytest.raises(BadInputError, match=r"--card': is an option of plan.*assay plan --card \.\.\. rl"):
+        run("rl", "--policy", "tiny", "--card=h100")
     with pytest.raises(TyperException, match="No such option: --crd"):
         run("--crd", "h100", *_TINY)
 
