@@ -178,7 +178,7 @@ def rl(
     from assay.models.parallelism.distributed import is_follower, parse_parallel, world_size
     from assay.runs.record import require_unfinished
     from assay.workspace import Workspace
-    from assay_policy_training.recipe.loading import load_recipe
+    from assay_policy_training.recipe.loading import load_recipe, refuse_contradictions
     from assay_policy_training.rollouts.open_rewards import keys_of, open_rewards
     from assay_policy_training.rollouts.reward_uri import recorded_reward
     from assay_policy_training.trainer import PolicyTrainer, new_plan, recipe_overrides
@@ -247,6 +247,10 @@ def rl(
                 parallel=parse_parallel(parallel or "auto"),
             )
 
+        by_option = [
+            (f"--{key.replace('_', '-')}", text) for key in options for text in recipe_overrides({key: options[key]})
+        ]
+        refuse_contradictions(overrides or (), [*by_option, *(("--chat-kwargs", text) for text in variables)])
         plan = planned({})
         if request is not None:
             from assay.planning.cards import find_card

@@ -7,6 +7,7 @@ keys are the fields of that dataclass. A chain (`shaping`, `filters`, ...) is a 
 
 import types
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -69,6 +70,25 @@ def recipe_from_dict(sections: Mapping[str, Any], *, folder: Path | None = None)
     """
     recipe: Recipe = _Reader(folder).build(Recipe, sections, "")
     return recipe
+
+
+def refuse_contradictions(overrides: Iterable[str], by_option: Iterable[tuple[str, str]]) -> None:
+    """Raises BadInputError where an override gives a key another value than an option does. `by_option`: options,
+    and the override that each stands for."""
+    chosen = {key.strip(): text for key, _, text in (override.partition("=") for override in overrides)}
+    for option, override in by_option:
+        key, _, text = override.partition("=")
+        if key in chosen and _number_or_yaml(chosen[key]) != _number_or_yaml(text):
+            raise BadInputError(f"{option} says {text}, --set says {key}={chosen[key]}: give one of them", field=key)
+
+
+def _number_or_yaml(text: str) -> Any:
+    try:
+        return float(text)  # 1e-5, which YAML takes for a text
+    except ValueError:
+        with suppress(yaml.YAMLError):  # which the recipe's reader reports
+            return yaml.safe_load(text)
+    return text
 
 
 def _override(sections: dict[str, Any], override: str, chosen: set[str]) -> None:

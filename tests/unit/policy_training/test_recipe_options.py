@@ -11,7 +11,7 @@ from assay.cli.main import main
 from assay.errors import BadInputError
 from assay_policy_training.plugins.protocols import StopRule
 from assay_policy_training.plugins.watch.stop_rules import NoProgress, OutOfBounds, missing_metrics
-from assay_policy_training.recipe.loading import load_recipe
+from assay_policy_training.recipe.loading import load_recipe, refuse_contradictions
 
 SMALL = ("--policy", "tiny", "--steps", "1", "--prompts-per-step", "2", "--group-size", "2", "--max-new-tokens", "4")
 
@@ -37,6 +37,7 @@ def test_an_option_counts_before_the_recipe_is_checked(tmp_path: Path, capsys: p
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
+        (("--lr", "2e-5", "--set", "optimisation.lr=1e-5"), "--lr says 2e-05, --set says optimisation.lr=1e-5"),
         (("--eval-prompts", "more.jsonl"), "field '--eval-prompts': say how many of them: --evaluate N"),
         (("--evaluate", "-3"), "--evaluate"),
         (("--watch", "helpful"), "field '--watch': no reward is named 'helpful'"),
@@ -81,3 +82,12 @@ def test_a_run_tells_of_its_rules_metrics(tmp_path: Path, caplog: pytest.LogCapt
     caplog.clear()
     assert rl(tmp_path / "v", "--set", stop, "--watch", "verifier") == 0
     assert not any("stop rule" in record.getMessage() for record in caplog.records)
+
+
+def test_an_option_and_an_override_of_one_key_agree() -> None:
+    options = [("--lr", "optimisation.lr=1e-05"), ("--stop", 'sampling.stop=["END"]')]
+    for text in ("optimisation.lr=0.00001", "optimisation.lr=1e-5", "sampling.stop=[END]", "kl.coefficient=1"):
+        refuse_contradictions([text], options)
+    for text in ("optimisation.lr=2e-5", " optimisation.lr =2e-5", "sampling.stop=[STOP]", "optimisation.lr=[1"):
+        with pytest.raises(BadInputError, match=r"says .*--set says .*give one of them"):
+            refuse_contradictions([text], options)

@@ -127,6 +127,7 @@ def generative_rl(
     from assay.errors import BadInputError
     from assay.runs.record import locate_model, require_unfinished
     from assay.workspace import Workspace
+    from assay_policy_training.recipe.loading import refuse_contradictions
     from assay_policy_training.training.checkpoint import checkpoints
     from assay_rm_training.commands.train.options import waivers_of
     from assay_rm_training.generative.judged_rows import read_judged
@@ -146,14 +147,15 @@ def generative_rl(
         if data is None:
             raise BadInputError("name the rows to train on: --data SNAPSHOT or --data FILE")
         options = {
-            "steps": steps,
-            "seed": seed,
-            "optimisation.lr": lr,
-            "sampling.group_size": group_size,
-            "sampling.max_new_tokens": max_new_tokens,
+            "--steps": ("steps", steps),
+            "--seed": ("seed", seed),
+            "--lr": ("optimisation.lr", lr),
+            "--group-size": ("sampling.group_size", group_size),
+            "--max-new-tokens": ("sampling.max_new_tokens", max_new_tokens),
         }
-        recipe_overrides = [f"{key}={value}" for key, value in options.items() if value is not None]
-        chosen = judge_recipe(recipe, [*(overrides or ()), *recipe_overrides])
+        by_option = {option: f"{key}={value}" for option, (key, value) in options.items() if value is not None}
+        refuse_contradictions(overrides or (), by_option.items())
+        chosen = judge_recipe(recipe, [*(overrides or ()), *by_option.values()])
         spec = known_spec(locate_model(here, base)[0])
         base_format = spec.judging.format if spec is not None and spec.judging is not None else "pairwise"
         plan = JudgePlan(
