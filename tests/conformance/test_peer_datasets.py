@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from peer_programs import said_by
 from typed_rows import CALL, CALLED, CALLS, PICTURE, PLAIN, THOUGHT, TOOL, filled
 
@@ -47,6 +48,7 @@ def test_llamafactorys_converter(tmp_path: Path) -> None:
     assert [turn["role"] for turn in row_of(shared, "I think so.")["_response"]] == ["function", "assistant"]
 
 
+@pytest.mark.slow(reason="its imports take 8 s of CPU time; its client is in test_peer_clients")
 def test_openrlhfs_reward_dataset(tmp_path: Path, tiny_reward_model: Path) -> None:
     rows = [{**row, "tools": None} for row in (PLAIN, CALLED, THOUGHT)]
     export(filled(tmp_path, *rows), tmp_path / "out.jsonl", Selection(), format="openrlhf")
@@ -60,6 +62,7 @@ def test_openrlhfs_reward_dataset(tmp_path: Path, tiny_reward_model: Path) -> No
     assert "No." in rejected
 
 
+@pytest.mark.slow(reason="its imports take 18 s of CPU time; its clients are in test_peer_clients")
 def test_verls_dataset(tmp_path: Path, tiny_reward_model: Path) -> None:
     workspace, paths = filled(tmp_path, *ROWS), [tmp_path / f"out{ending}" for ending in (".jsonl", ".parquet")]
     rows = [export(workspace, path, Selection(), format="verl").rows for path in paths]

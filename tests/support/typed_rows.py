@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from empty_workspaces import new_workspace
 from PIL import Image
 
 from assay.workspace import Workspace
@@ -99,7 +100,7 @@ def every_part(*, picture: str, answer: str = "It will rain.") -> list[dict[str,
 
 
 def filled(tmp_path: Path, *rows: dict[str, Any]) -> Workspace:
-    workspace = Workspace.create(tmp_path / f"ws{len(list(tmp_path.iterdir()))}")
+    workspace = new_workspace(tmp_path / f"ws{len(list(tmp_path.iterdir()))}")
     take(workspace, tmp_path / "rows.jsonl", *rows)
     return workspace
 

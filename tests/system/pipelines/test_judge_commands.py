@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from empty_workspaces import new_workspace
 
 from assay.cli.main import main
-from assay.workspace import Workspace
 from assay_pipelines.judging.fake_endpoint import fake_endpoint, longer_wins
 from assay_serving.chat.scripted import always, once
 
@@ -33,7 +33,7 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
 
 @pytest.fixture
 def root(tmp_path: Path, command: Command) -> Path:
-    workspace = Workspace.create(tmp_path / "workspace")
+    workspace = new_workspace(tmp_path / "workspace")
     rows = [
         {
             "prompt": f"Question {n}: what is {n} + {n}?",

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from assay_command import Run
+from empty_workspaces import new_workspace
 
 from assay.http.running import running_app
 from assay.workspace import Workspace
@@ -63,7 +64,7 @@ STYLES = {
 
 @pytest.fixture
 def root(tmp_path: Path, assay: Run) -> Path:
-    workspace = Workspace.create(tmp_path / "workspace")
+    workspace = new_workspace(tmp_path / "workspace")
     rows = [{"prompt": f"Question {n}?", "chosen": right(n), "rejected": wrong(n)} for n in range(COUNT)]
     file = tmp_path / "pairs.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -130,9 +130,12 @@ def test_a_set_without_texts_or_labels_says_so(workspace: Workspace, shared_data
         run_import(workspace, open_import(workspace, ImportConfig(str(path))))
 
 
-def test_every_vote_of_every_annotator_is_kept(workspace: Workspace, shared_data: Path) -> None:
-    path = shared_data / "ukpconvarg1_pairs.jsonl.gz"
-    rows = [row for row in records(path) if row["responses"][0] != row["responses"][1]]
+def test_every_vote_of_every_annotator_is_kept(workspace: Workspace, shared_data: Path, tmp_path: Path) -> None:
+    """Of every fourth pair: the whole set takes 12 s of CPU time."""
+    every = records(shared_data / "ukpconvarg1_pairs.jsonl.gz")[::4]
+    path = tmp_path / "ukpconvarg1_pairs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in every), encoding="utf-8")
+    rows = [row for row in every if row["responses"][0] != row["responses"][1]]
     run_import(workspace, open_import(workspace, ImportConfig(str(path))))
     again = run_import(workspace, open_import(workspace, ImportConfig(str(path))))
     with workspace.store.unit() as db:

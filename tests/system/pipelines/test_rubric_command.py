@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from assay_command import captured
+from empty_workspaces import new_workspace
 
 from assay.domain import Message
 from assay.ids import prompt_id
-from assay.workspace import Workspace
 from assay_pipelines.judging.fake_endpoint import JudgeRequest, fake_endpoint
 from assay_pipelines.rubrics.exploits import exploited_items
 
@@ -58,7 +58,7 @@ def rollouts(path: Path, prompt: str) -> Path:
 
 def test_rubrics_are_drafted_and_mended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = captured(capsys)
-    workspace = Workspace.create(tmp_path / "ws")
+    workspace = new_workspace(tmp_path / "ws")
     file, drafted, mended = tmp_path / "prompts.jsonl", tmp_path / "drafted.jsonl", tmp_path / "mended.jsonl"
     rows = [
         {"prompt": "one", "feedback": ["It names no date."], "source": "a"},
@@ -110,7 +110,7 @@ def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert (code, errors.count("\n")) == (2, 1)
     assert "row 1" in errors
     assert "has 1000 items" in errors
-    workspace = Workspace.create(tmp_path / "ws")
+    workspace = new_workspace(tmp_path / "ws")
     good = tmp_path / "good.jsonl"
     good.write_text(json.dumps({"prompt": "q", "rubric": ["a"]}) + "\n")
     asking = ("--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--workspace", workspace.root, "--out", wrong)

@@ -8,6 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from empty_workspaces import new_workspace
+
 from assay.data.snapshots import Selection
 from assay.workspace import Workspace
 from assay_pipelines.exporters.export import export
@@ -133,7 +135,7 @@ def test_real_votes_go_out_and_come_back_without_a_name(
     text = (tmp_path / "tasks.json").read_text(encoding="utf-8")
     assert len(names) > 50
     assert [name for name in names if name in text] == []
-    back = Workspace.create(tmp_path / "back")
+    back = new_workspace(tmp_path / "back")
     run_import(back, open_import(back, ImportConfig(str(tmp_path / "tasks.json"))))
     with back.store.unit() as db:
         assert db.execute(votes).fetchall() == said
@@ -145,7 +147,7 @@ def test_real_pairs_survive_every_format(workspace: Workspace, shared_data: Path
     expected = better(workspace)
     for name, file in (("trl", "a.jsonl.gz"), ("openrlhf", "b.jsonl"), ("nemo-rl", "c.jsonl"), ("verl", "d.parquet")):
         export(workspace, tmp_path / file, Selection(), format=name)
-        back = Workspace.create(tmp_path / f"{name}-back")
+        back = new_workspace(tmp_path / f"{name}-back")
         report = take(back, tmp_path / file)
         assert report.rejected == {}
         assert better(back) == expected

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
+from empty_workspaces import new_workspace
 
 from assay.browsing import candidates
 from assay.data.pair_attributes import PairAttributes, store_attributes
@@ -151,7 +152,7 @@ class Finished(NamedTuple):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    place = Workspace.create(tmp_path_factory.mktemp("finished") / "workspace")
+    place = new_workspace(tmp_path_factory.mktemp("finished") / "workspace")
     truth = pool(place)
     person, judge = CountingJudge(truth, name="ada"), CountingJudge(truth, name="judge", accuracy=0.9)
     return Finished(place, truth, person, judge, run(place, CONFIG, parts(place, [person], [judge])))

@@ -142,7 +142,7 @@ def until(client: httpx.Client, *wanted: str) -> dict[str, Any]:
             return newest
         assert newest["status"] not in ENDED, newest
         assert time.monotonic() < deadline, newest
-        time.sleep(0.1)
+        time.sleep(0.3)  # each look costs the server some of the time that the job wants
 
 
 def test_what_the_pages_are_told(curated: Workspace) -> None:

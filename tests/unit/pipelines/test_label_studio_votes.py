@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import duckdb
 import pytest
+from empty_workspaces import new_workspace
 from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -272,7 +273,7 @@ def store() -> Iterator[duckdb.DuckDBPyConnection]:
 
 @pytest.fixture(scope="module")
 def world_workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    return Workspace.create(tmp_path_factory.mktemp("label-studio") / "workspace")
+    return new_workspace(tmp_path_factory.mktemp("label-studio") / "workspace")
 
 
 def new_project(db: duckdb.DuckDBPyConnection) -> list[str]:
