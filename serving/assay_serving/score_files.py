@@ -26,6 +26,8 @@ from assay_serving.rubrics.rubric import RUBRIC, with_rubric
 from assay_serving.scorer import ModelInfo, ScoreItem, Scorer, require_step_reader
 
 ITEMS_AT_ONCE = 1024
+#: Of the first round, which the next ones double: what a killed command loses is no more than what it has.
+FIRST_ITEMS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +125,20 @@ class ScoreFile:
         with self._disk():
             self._stream.flush()
 
-    def close(self, *, complete: bool) -> None:
+    def lines(self) -> Iterator[str]:
+        """Those that are there."""
+        with self._part.open(encoding="utf-8") as written:
+            yield from map(str.rstrip, written)
+
+    def close(self, *, complete: bool, keep: bool = True) -> None:
+        """`complete`: all lines are there; without `keep` they have been read, and are removed."""
         with self._disk():
             self._stream.close()  # a full disk may show only now, when the buffer is written out
             if complete and self._stored:
-                self._part.replace(self.path)
+                if keep:
+                    self._part.replace(self.path)
+                else:
+                    self._part.unlink()
                 self._about.unlink()
 
     @contextmanager
@@ -219,13 +230,13 @@ def _row(number: int, fields: dict[str, Any], default_principle: str | None) -> 
 
 def _chunks(rows: Iterable[ScoreRow]) -> Iterator[list[ScoreRow]]:
     chunk: list[ScoreRow] = []
-    size = 0
+    size, most = 0, min(FIRST_ITEMS, ITEMS_AT_ONCE)
     for row in rows:
         chunk.append(row)
         size += max(1, len(row.items))
-        if size >= ITEMS_AT_ONCE:
+        if size >= most:
             yield chunk
-            chunk, size = [], 0
+            chunk, size, most = [], 0, min(2 * most, ITEMS_AT_ONCE)
     if chunk:
         yield chunk
 

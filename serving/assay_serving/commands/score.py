@@ -1,5 +1,7 @@
 """`assay score`: scores of responses in a file, or on the command line."""
 
+import hashlib
+import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -66,7 +68,8 @@ def score(
     Every input line gives one output line: its `row` and `id` with `score`, `scores` or `error`, and `dtype`, the
     number format, where that is not float32. Exits with 2 when any line or response has no score; the others are still
     written. --save keeps scores in bfloat16 or float16 beside those in float32, as VERSION+FORMAT. An interrupted
-    command that is given again resumes after the last line that it wrote (FILE.part beside --out).
+    command that is given again resumes after the last line that it wrote (FILE.part beside --out; with --save also
+    without --out).
 
     Example: `assay score --model models/my-rm responses.jsonl --out scores.jsonl`
     """
@@ -74,7 +77,10 @@ def score(
     from assay.domain import Message
     from assay.errors import BadInputError
     from assay.runs.progress_bar import progress_bar
+    from assay.store.scored_models import stored_version
     from assay.system.name_lock import locked_name
+    from assay.system.plurals import counted
+    from assay.workspace import Workspace
     from assay_serving.model_loader import open_scorer, server_config
     from assay_serving.model_reference import is_url
     from assay_serving.score_files import ScoreFile, ScoreRow, other_format, read_rows, score_rows
@@ -121,22 +127,30 @@ def score(
             )
         else:
             rows = read_rows(file, principle)
-        output = None
-        if out is not None:
-            about = {"input": file_hash(file) if file else [prompt, response], "principle": principle, "save": save}
-            if out.parent.is_dir() and (out.is_file() or not out.exists()):  # or two would mix their lines
-                stack.enter_context(locked_name(out, hint="wait for it or name another --out"))
-            output = ScoreFile(out, about | {"source": source, **scorer.info.to_dict()})
-            stack.push(lambda kind, error, trace: output.close(complete=kind is None))
+        here = Workspace.find(workspace) if save else None
+        about = {"input": file_hash(file) if file else [prompt, response], "principle": principle, "save": save}
+        about |= {"source": source, **scorer.info.to_dict()}
+        output, kept = None, out
+        if here is not None and file is not None and out is None:  # removed once standard output has all of them
+            digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
+            kept = here.root / "evaluations" / f"scores-{digest}.jsonl"
+            kept.parent.mkdir(exist_ok=True)
+        if kept is not None:
+            if kept.parent.is_dir() and (kept.is_file() or not kept.exists()):  # or two would mix their lines
+                hint = "wait for it or name another --out" if out is not None else "wait for it"
+                stack.enter_context(locked_name(kept, hint=hint))
+            output = ScoreFile(kept, about)
+            stack.push(lambda kind, error, trace: output.close(complete=kind is None, keep=out is not None))
             if output.report.rows:
                 typer.echo(f"assay: {output.report.rows} rows were scored before; going on after them", err=True)
                 rows = (row for row in rows if row.number > output.last_row)
+                if out is None:
+                    for line in output.lines():
+                        typer.echo(line)
         run = None
-        if save:
+        if here is not None:
             from assay.runs.record import start_run
-            from assay.workspace import Workspace
 
-            here = Workspace.find(workspace)
             settings = {"source": source, "file": str(file) if file else None, **scorer.info.to_dict()}
             inputs = _inputs(here, file, model if reward is None else None, scorer.info)
             run = stack.enter_context(start_run(here, "score", settings, inputs=inputs))
@@ -149,14 +163,24 @@ def score(
                 total = sum(len(row.items) for row in read_rows(file, principle) if row.number > after)
         advance = stack.enter_context(progress_bar("scoring", total, unit="responses"))
 
+        stored, before = 0, 0
+
+        def write(line: str) -> None:
+            if output is not None:
+                output.write(line)
+            if out is None and file is not None:
+                typer.echo(line)
+
         def keep(items: Sequence[ScoreItem], new_results: "Sequence[ScoreResult]") -> None:
+            nonlocal stored, before
             if file is None:
                 results.extend(new_results)
             if run is not None:
                 from assay_serving.score_records import save_scores
                 from assay_serving.server.cache.score_cache import reads_labels
 
-                save_scores(run, items, new_results, scorer.info, by_label=reads_labels(scorer))
+                new = save_scores(run, items, new_results, scorer.info, by_label=reads_labels(scorer))
+                stored, before = stored + new, before + len(items) - new
             if output is not None:
                 output.flush()
 
@@ -164,7 +188,7 @@ def score(
             scorer,
             rows,
             report=output.report if output is not None else None,
-            write=output.write if output is not None else typer.echo if file is not None else str,
+            write=write,
             keep=keep,
             complain=complain,
             on_progress=advance,
@@ -174,14 +198,20 @@ def score(
     if complaints > MAX_COMPLAINTS:
         typer.echo(f"assay: and {complaints - MAX_COMPLAINTS} more", err=True)
     computed_in = scorer.info.dtype if scorer.info.dtype not in ("", "unknown") else None
-    payload = report.to_dict() | {"dtype": computed_in} | ({"run": run.id} if run is not None else {})
+    payload = report.to_dict() | {"dtype": computed_in}
     summary = f"{report.text()}{f', in {computed_in}' if computed_in else ''}"
+    if run is not None:
+        payload |= {"run": run.id, "stored": stored, "stored_before": before}
+        version = stored_version(scorer.info.version, scorer.info.dtype)
+        known = f"; {before} there already" if before else ""
+        model_name = f"{scorer.info.name} ({version})"
+        summary += f"\nstored {counted(stored, 'score')} of {model_name} in {run.workspace.root}{known}; {run.id}"
     if file is None:
         lines = [
             _readable(result, answer, other_format(scorer.info))
             for result, answer in zip(results, response or (), strict=True)
         ]
-        if not as_json and computed_in:
+        if not as_json and (computed_in or run is not None):
             typer.echo(f"assay: {summary}", err=True)
         emit(payload | {"scores": [result.to_dict() for result in results]}, "\n".join(lines), as_json=as_json)
     elif as_json:

@@ -147,6 +147,8 @@ def test_saved_scores_are_in_the_workspace_with_their_run(
     summary = json.loads(run(capsys, *arguments)[1])
     again = json.loads(run(capsys, *arguments)[1])
     assert summary["run"] != again["run"]
+    # "Gold." is there twice
+    assert (summary["stored"], summary["stored_before"], again["stored"], again["stored_before"]) == (5, 1, 0, 6)
     with workspace.store.unit() as db:
         rows = db.execute(
             """SELECT content, reward, error, model, model_version, scores.run_id
@@ -339,3 +341,28 @@ def test_a_killed_command_resumes_after_its_last_line(
     code, _, err = run(capsys, *command)
     assert "scored before" not in err
     assert out.read_text() == again.read_text()
+
+
+def test_a_killed_command_that_saves_resumes_without_a_file(
+    tmp_path: Path, tiny_reward_model: Path, capsys: pytest.CaptureFixture[str], workspace: Workspace
+) -> None:
+    lines = tmp_path / "in.jsonl"
+    rows = [json.dumps({"id": n, "prompt": "Name a metal.", "response": f"Metal {n}."}) for n in range(16)]
+    lines.write_text("\n".join(rows) + "\n")
+    score = ["score", str(lines), "--model", str(tiny_reward_model), "--device", "cpu"]
+    command = [*score, "--save", "-w", str(workspace.root)]
+    killed = subprocess.run([sys.executable, "-c", KILLED, *command], capture_output=True, text=True, check=False)
+    assert killed.returncode == -9, killed.stderr
+    code, out, err = run(capsys, *command)
+    assert code == 0
+    assert "rows were scored before; going on after them" in err
+    assert f"in {workspace.root}" in err.splitlines()[-1]
+    assert out == run(capsys, *score)[1]
+    assert list((workspace.root / "evaluations").iterdir()) == []
+    with workspace.store.unit() as db:
+        assert db.execute("SELECT count(reward) FROM scores").fetchall() == [(16,)]
+        mark = db.execute("SELECT run_id, count(*) FROM scores GROUP BY 1").fetchall()
+    assert len(mark) == 2  # some were stored by the run that was killed
+    code, _, err = run(capsys, *command)
+    assert "stored 0 scores of " in err.splitlines()[-1]
+    assert "16 there already" in err.splitlines()[-1]
