@@ -13,7 +13,7 @@ from assay.data.conversation import row_turns, split_pair
 from assay.data.json_lines import RowError
 from assay.data.row_files import RowFile, read_rows
 from assay.domain import Comparison, PreferencePair, prompt_of, response_of
-from assay.errors import NotFoundError
+from assay.errors import NotFoundError, nearest_names
 from assay.workspace import Workspace
 
 Rows = TypeVar("Rows", bound=Collection[Any])
@@ -81,7 +81,22 @@ def from_snapshot_or_file(
             return load(workspace, str(data))
         except NotFoundError:
             if not path.is_file():
-                raise NotFoundError(f"{data!r} is neither a snapshot of {workspace.root} nor a file") from None
+                near = nearest_names(data, [*_snapshot_names(workspace), *_files_beside(path, data)])
+                raise NotFoundError(f"{data!r} is neither a snapshot of {workspace.root} nor a file{near}") from None
     if not path.is_file():
-        raise NotFoundError(f"no such file: {data} (a snapshot needs a workspace: --workspace)")
+        near = nearest_names(data, _files_beside(path, data))
+        raise NotFoundError(f"no such file: {data} (a snapshot needs a workspace: --workspace){near}")
     return read(path)
+
+
+def _snapshot_names(workspace: Workspace) -> list[str]:
+    with workspace.store.unit() as db:
+        return [name for (name,) in db.execute("SELECT name FROM snapshots ORDER BY created_at DESC").fetchall()]
+
+
+def _files_beside(path: Path, data: str | Path) -> list[str]:
+    """As `data` would name them."""
+    if not path.parent.is_dir():
+        return []
+    above = str(data).removesuffix(path.name)
+    return [f"{above}{other.name}" for other in path.parent.iterdir() if other.is_file()]

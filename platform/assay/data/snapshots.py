@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 from assay import ids
 from assay.conversation.message import stored_prompt, stored_response
 from assay.domain import Pool, PreferencePair, Response
-from assay.errors import BadInputError, NotFoundError
+from assay.errors import BadInputError, NotFoundError, nearest_names
 from assay.store.database import Connection
 from assay.workspace import Workspace
 
@@ -253,9 +253,9 @@ def _find(db: Connection, name: str) -> Snapshot:
         "SELECT snapshot_id, name, content_hash, items FROM snapshots WHERE name = $n OR snapshot_id = $n", {"n": name}
     ).fetchone()
     if row is None:
-        names = [r[0] for r in db.execute("SELECT name FROM snapshots ORDER BY created_at DESC LIMIT 10").fetchall()]
-        available = f"there are: {', '.join(names)}" if names else "there are none yet: assay data snapshot NAME"
-        raise NotFoundError(f"no snapshot {name!r}; {available}")
+        names = [r[0] for r in db.execute("SELECT name FROM snapshots ORDER BY created_at DESC").fetchall()]
+        available = f"there are: {', '.join(names[:10])}" if names else "there are none yet: assay data snapshot NAME"
+        raise NotFoundError(f"no snapshot {name!r}; {available}{nearest_names(name, names)}")
     counts = db.execute(
         "SELECT pool, count(*), count(*) FILTER (label = 'tie') FROM snapshot_items WHERE snapshot_id = ? GROUP BY ALL",
         [row[0]],

@@ -13,10 +13,11 @@ from typing import Any
 
 from assay.data.conversation import prompt_turns, text_or_empty
 from assay.data.json_lines import RowError
+from assay.data.pairs import from_snapshot_or_file
 from assay.data.row_files import number_of, read_rows
 from assay.data.voted_pairs import VotedPair, read_voted_pairs, snapshot_votes
 from assay.domain import Prompt, Response, prompt_of
-from assay.errors import BadInputError, NotFoundError
+from assay.errors import BadInputError
 from assay.workspace import Workspace
 
 LONGEST = 16  #: responses of one list, which bounds the size of a forward pass
@@ -44,16 +45,9 @@ class RankedList:
 
 def load_ranked_lists(workspace: Workspace | None, data: str | Path) -> list[RankedList]:
     """`data`: a snapshot, else a file. Raises NotFoundError for neither."""
-    path = Path(data).expanduser()
-    if workspace is not None:
-        try:
-            return lists_of(snapshot_votes(workspace, str(data)))
-        except NotFoundError:
-            if not path.is_file():
-                raise NotFoundError(f"{data!r} is neither a snapshot of {workspace.root} nor a file") from None
-    if not path.is_file():
-        raise NotFoundError(f"no such file: {data} (a snapshot needs a workspace: --workspace)")
-    return read_ranked_lists(path)
+    return from_snapshot_or_file(
+        workspace, data, lambda here, name: lists_of(snapshot_votes(here, name)), read_ranked_lists
+    )
 
 
 def read_ranked_lists(path: str | Path) -> list[RankedList]:

@@ -24,9 +24,9 @@ from typing import Any
 from assay import ids
 from assay.data.conversation import prompt_turns, text_of, text_or_empty
 from assay.data.json_lines import Lines, RowError, parse_object
-from assay.data.pairs import pair_of
+from assay.data.pairs import from_snapshot_or_file, pair_of
 from assay.domain import Comparison, Prompt, Response, prompt_of
-from assay.errors import BadInputError, NotFoundError
+from assay.errors import BadInputError
 from assay.workspace import Workspace
 from assay_rm_training.generative.tool_traces import trace_in
 from assay_serving.generative.content_free import CONTENT_FREE
@@ -108,16 +108,11 @@ def swap_mentions(rationale: str) -> str | None:
 def read_judged(workspace: Workspace | None, data: str | Path, form: JudgeFormat) -> list[JudgedRow]:
     """Rows of a snapshot (its pairs, with the rationales of judgments that agree with its label) or of a file; a
     snapshot comes first. Raises NotFoundError for neither, BadInputError naming file, row and field."""
-    path = Path(data).expanduser()
-    if workspace is not None:
-        try:
-            return list(_of_snapshot(workspace, str(data), form))
-        except NotFoundError:
-            if not path.is_file():
-                raise NotFoundError(f"{data!r} is neither a snapshot of {workspace.root} nor a file") from None
-    if not path.is_file():
-        raise NotFoundError(f"no such file: {data} (a snapshot needs a workspace: --workspace)")
-    return read_judged_file(path, form)
+
+    def load(here: Workspace, name: str) -> list[JudgedRow]:
+        return list(_of_snapshot(here, name, form))
+
+    return from_snapshot_or_file(workspace, data, load, lambda path: read_judged_file(path, form))
 
 
 def read_judged_file(path: Path, form: JudgeFormat) -> list[JudgedRow]:

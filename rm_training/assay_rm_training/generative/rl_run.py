@@ -282,6 +282,7 @@ def _train(
             "updates": trainer.updates,
             "resumed_at": done,
             "device": str(device),
+            "autocast": "bfloat16" if recipe.optimisation.autocasts(device) else "float32",
             "parity_check": {"largest_difference": parity.largest, "responses": parity.compared},
             "first_step": steps[0] if steps else None,
             "last_step": steps[-1] if steps else None,

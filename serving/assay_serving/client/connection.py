@@ -25,6 +25,11 @@ KEEP_ALIVE_S = 30.0  #: shorter than the server's, so that no request meets a co
 API_KEY_VARIABLE = "ASSAY_API_KEY"
 
 C = TypeVar("C", httpx.Client, httpx.AsyncClient)
+#: The end of an address that is a route's: the client adds the routes itself.
+_ROUTE = re.compile(
+    r"((/v1)?/(score|compare|principles|models|rerank|classify|pooling|get_reward|reward|verify|chat/completions|health)"
+    r"|/v1)/?$"
+)
 PriorityName = Literal["interactive", "bulk"]
 
 
@@ -59,6 +64,9 @@ class ConnectionSettings:
         check_settings(self)
         for url in self.urls:
             check_address(url, "url")
+            if (base := _ROUTE.sub("", url)) != url:
+                text = f"{url} is a route of a server, whose address is asked for: {base}"
+                raise BadInputError(text, field="url")
             if self.urls.count(url) > 1:
                 raise BadInputError(f"{url} is named twice", field="url")
         if not (self.key.isascii() and self.key.isprintable()):

@@ -229,5 +229,13 @@ def test_snapshot_or_file(workspace: Workspace, tmp_path: Path) -> None:
     assert load_pairs_or_file(workspace, "train") == load_pairs_or_file(None, tmp_path / "f.jsonl")
     with pytest.raises(NotFoundError, match="neither a snapshot"):
         load_pairs_or_file(workspace, "nothing")
+    with pytest.raises(NotFoundError, match=r"; did you mean train\?$"):
+        load_pairs_or_file(workspace, "trian")
+    slip = str(tmp_path / "ff.jsonl")
+    for here in (workspace, None):
+        with pytest.raises(NotFoundError, match=rf"; did you mean {tmp_path / 'f.jsonl'}\?$"):
+            load_pairs_or_file(here, slip)
+    with pytest.raises(NotFoundError, match=r"no snapshot 'trian'; there are: train; did you mean train\?$"):
+        get_snapshot(workspace, "trian")
     with pytest.raises(NotFoundError, match="no such file"):
         load_pairs_or_file(None, "nothing")

@@ -564,3 +564,10 @@ def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     assert all(isinstance(result, Score) for result in ask(server.url, some_items(2), api_key=KEY, retries=0))
+
+
+@pytest.mark.parametrize("route", ["/v1", "/v1/", "/score", "/v1/score", "/get_reward"])
+def test_a_route_in_place_of_the_address_names_the_address(route: str) -> None:
+    with pytest.raises(BadInputError, match=r"is a route of a server, .* asked for: http://gpu:8000/rewards$"):
+        RewardClient(f"http://gpu:8000/rewards{route}")
+    RewardClient("http://gpu:8000/rewards").close()  # behind a proxy

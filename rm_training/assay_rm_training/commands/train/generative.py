@@ -191,6 +191,9 @@ _FLAGS = {"overrides": "--set", "form": "--format"}
 
 
 def _show_reinforced(trained: "TrainedJudge") -> None:
+    metrics = trained.metrics
+    amount = f"{counted(metrics['rows'], 'row')}, {counted(metrics['steps'], 'step')}"
+    typer.echo(f"{trained.path.name}: {amount}, in {metrics['autocast']} on {metrics['device']}")
     for label, row in (("first step", trained.metrics["first_step"]), ("last step", trained.metrics["last_step"])):
         if row:
             names = (
