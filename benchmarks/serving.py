@@ -5,7 +5,8 @@ its own process. Requests of one item and of 16 responses to one prompt.
 
 - A real model (SmolLM2-135M with a random head) at 1, 64 and 256 clients. With one client and at 64 the contenders take
   turns, and all rewards must agree. Ratios are of items a second and a CPU second, ours to the peer's. `--quick`: only
-  these turns, with the tiny model, where what a request costs beside its model is all there is to see.
+  these turns, with the tiny model, where what a request costs beside its model is all there is to see; then 64 clients
+  of the real one beside its engine offline.
 - An engine that does nothing, at 1, 64 and 256 clients: what HTTP, the queue and (but for `in one process`) the way to
   the engine process cost.
 - A cache hit beside that engine, at one client.
@@ -62,52 +63,69 @@ class Work:
 
 
 BESIDE = (Work(1, 1), Work(64, 1), Work(64, GROUP))
+SMALL, REAL = "tiny", "smollm2"  #: models
 #: What a ratio must be at least, by wall seconds: requests are answered one after the other, or all at once.
 LIMITS = {
-    f"{Work(1, 1)}: assay's server / plain FastAPI": 1.0,
-    f"{Work(64, 1)}: assay's server / engine offline": 0.85,
+    f"{SMALL}, {Work(1, 1)}: assay's server / plain FastAPI": 1.0,
+    f"{SMALL}, {Work(64, 1)}: assay's server / engine offline": 0.85,
+    f"{REAL}, {Work(64, 1)}: assay's server / engine offline": 0.85,
 }
 
 
 def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--vllm-python", default=os.environ.get("ASSAY_VLLM_PYTHON"), help="Python that has vLLM")
-    parser.add_argument("--base", default=None, help="language model (default: smollm2; quick: tiny)")
+    parser.add_argument("--base", default=None, help="language model (default: smollm2; quick: tiny, then smollm2)")
     parser.add_argument("--rounds", type=int, default=None, help="rounds (default: 3)")
     parser.add_argument("--workers", type=int, default=1, help="HTTP workers of our server")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        run(options, Path(scratch) / "reward-model")
+        run(options, Path(scratch))
 
 
-def run(options: argparse.Namespace, folder: Path) -> None:
+def run(options: argparse.Namespace, scratch: Path) -> None:
     import torch
 
-    from assay_serving.engines.transformers import TransformersScorer
-
     torch.set_num_threads(options.threads)
-    save_model(options.base or ("tiny" if options.quick else "smollm2"), folder)
     report = Report("serving", measures=MEASURES, limits=LIMITS, by_wall=[*LIMITS])
     report.figures = {"dtype": "float32", "threads": options.threads, "workers": options.workers}
     report.figures["versions"] = versions("torch", "transformers", "fastapi", "uvicorn")
-    scorer = TransformersScorer.load(ModelConfig(str(folder), max_length=LENGTH))
-    with ExitStack() as running:
-        urls = {"assay": running.enter_context(assay_server(folder, workers=options.workers, threads=options.threads))}
-        urls["plain FastAPI"] = running.enter_context(plain_server(folder, options.threads))
-        if options.vllm_python:
-            urls["vLLM's server"] = running.enter_context(
-                vllm_server(options.vllm_python, folder, LENGTH, options.threads)
-            )
-        else:
-            report.figures["vLLM"] = "skipped: no environment named by --vllm-python or ASSAY_VLLM_PYTHON"
-        for place, work in enumerate(BESIDE):
-            beside_peers(report, scorer, urls, work, options, len(BESIDE) - place)
+    works = {options.base or (SMALL if options.quick else REAL): BESIDE}
+    if options.quick and not options.base:
+        works[REAL] = (Work(64, 1),)
+    parts_left = sum(map(len, works.values()))
+    for base, kinds in works.items():
+        save_model(base, scratch / base)
+        parts_left = in_turns(report, base, scratch / base, kinds, options, parts_left)
     if not options.quick:
-        alone(report, options, folder)
+        alone(report, options, scratch / next(iter(works)))
     for name, value in report.figures.items():
         print(f"{name}: {value}")
     report.finish(options)
+
+
+def in_turns(
+    report: Report, base: str, folder: Path, works: Sequence[Work], options: argparse.Namespace, parts_left: int
+) -> int:
+    """All `works` with the model in `folder`; how many parts of the benchmark are left after them."""
+    from assay_serving.engines.transformers import TransformersScorer
+
+    scorer = TransformersScorer.load(ModelConfig(str(folder), max_length=LENGTH))
+    with ExitStack() as running:
+        urls = {"assay": running.enter_context(assay_server(folder, workers=options.workers, threads=options.threads))}
+        if not (options.quick and base == REAL):  # the three minutes are for the limit
+            urls["plain FastAPI"] = running.enter_context(plain_server(folder, options.threads))
+            if options.vllm_python:
+                urls["vLLM's server"] = running.enter_context(
+                    vllm_server(options.vllm_python, folder, LENGTH, options.threads)
+                )
+            else:
+                report.figures["vLLM"] = "skipped: no environment named by --vllm-python or ASSAY_VLLM_PYTHON"
+        for work in works:
+            beside_peers(report, scorer, urls, base, work, options, parts_left)
+            parts_left -= 1
+    return parts_left
 
 
 def alone(report: Report, options: argparse.Namespace, folder: Path) -> None:
@@ -124,12 +142,19 @@ def alone(report: Report, options: argparse.Namespace, folder: Path) -> None:
 
 
 def beside_peers(
-    report: Report, scorer: Any, urls: dict[str, ServerUrl], work: Work, options: argparse.Namespace, parts_left: int
+    report: Report,
+    scorer: Any,
+    urls: dict[str, ServerUrl],
+    base: str,
+    work: Work,
+    options: argparse.Namespace,
+    parts_left: int,
 ) -> None:
     """Contenders in turns on one kind of request. CPU seconds are the server's, all of its processes."""
-    rounds = options.rounds or (5 if options.quick else 3)
-    number = work.clients * (6 if options.quick and work.size == 1 else 1) if work.clients > 1 else 80
-    number *= 3 if options.quick and work.clients == 1 else 1  # the tiny model takes 2 ms
+    small, kind = base == SMALL, f"{base}, {work}"
+    rounds = options.rounds or (5 if small else 3)
+    number = work.clients * (6 if small and work.size == 1 else 1) if work.clients > 1 else 80
+    number *= 3 if small and work.clients == 1 else 1  # the tiny model takes 2 ms
     turns = [requests_of(work.size, number, start=number * turn) for turn in range(rounds + 1)]
     turns[0] = turns[0][: max(4, work.clients // 8)]
     rewards: dict[str, list[list[float]]] = {}
@@ -166,8 +191,11 @@ def beside_peers(
             "assay", "/v1/score", native, lambda reply: [entry["reward"] for entry in reply["results"]]
         ),
         "engine offline": offline,
-        "plain FastAPI": lambda: over_http("plain FastAPI", "/get_reward", text, lambda reply: list(reply["rewards"])),
     }
+    if "plain FastAPI" in urls:
+        contenders["plain FastAPI"] = lambda: over_http(
+            "plain FastAPI", "/get_reward", text, lambda reply: list(reply["rewards"])
+        )
     if "vLLM's server" in urls:
         contenders["vLLM's server"] = lambda: over_http(
             "vLLM's server", "/classify", token_ids, lambda reply: [entry["probs"][0] for entry in reply["data"]]
@@ -183,15 +211,15 @@ def beside_peers(
             for one, other in zip(ours, theirs, strict=True)
         ]
         if max(gaps) > TOLERANCE:
-            sys.exit(f"{name} and the engine disagree by {max(gaps):.3g} on {work}: the comparison means nothing")
-        print(f"{work}, {name}: {costs.per_second(name)} items/s", flush=True)
+            sys.exit(f"{name} and the engine disagree by {max(gaps):.3g} on {kind}: the comparison means nothing")
+        print(f"{kind}, {name}: {costs.per_second(name)} items/s", flush=True)
         if name != "assay":
-            report.ratios[f"{work}: assay's server / {name}"] = costs.ratio("assay", name)
-    report.figures[f"items/s, {work}"] = {name: round(costs.per_second(name).median, 2) for name in contenders}
-    report.figures[f"CPU ms an item, {work}"] = {
+            report.ratios[f"{kind}: assay's server / {name}"] = costs.ratio("assay", name)
+    report.figures[f"items/s, {kind}"] = {name: round(costs.per_second(name).median, 2) for name in contenders}
+    report.figures[f"CPU ms an item, {kind}"] = {
         name: round(1000 / costs.per_cpu_second(name).median, 3) for name in contenders
     }
-    report.figures[f"p50 ms, {work}"] = {name: str(Spread.of(values)) for name, values in latencies.items()}
+    report.figures[f"p50 ms, {kind}"] = {name: str(Spread.of(values)) for name, values in latencies.items()}
     if work.clients == 1 and work.size == 1:
         fixed = [
             1000 * (ours.wall_s / ours.amount - engine.wall_s / engine.amount)
