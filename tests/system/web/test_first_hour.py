@@ -52,7 +52,6 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.slow(reason="minutes in Chromium; each page it goes through has a test of its own")
 @pytest.mark.browser
 def test_from_an_empty_workspace_to_a_policy(workspace: Workspace, table: Path, browser: Browser) -> None:
     access = AccessFile(workspace.root / FILE)
