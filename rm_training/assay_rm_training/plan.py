@@ -89,7 +89,7 @@ class PlannedRewardModel:
             number = max(one, min(config.batch_size, 2 * one))
             items = [items[n % len(items)] for n in range(number)]
             if isinstance(self.method, PreparesData):
-                items = list(_prepared(self.method, trainable, config, items))
+                items = list(_prepared(self.method, trainable, config, items, parallel))
             optimizer = make_optimizer(trainable, config)
             tokens = []
 
@@ -145,9 +145,9 @@ def plan_training(
 
 
 def _prepared(
-    method: PreparesData, trainable: TrainableModel, config: TrainingConfig, items: list[Any]
+    method: PreparesData, trainable: TrainableModel, config: TrainingConfig, items: list[Any], parallel: SingleProcess
 ) -> Iterable[Any]:
-    return method.prepare(trainable, config, EncodedDataset(items, {}, 0, ""), None)[0].items
+    return method.prepare(trainable, config, EncodedDataset(items, {}, 0, ""), None, parallel)[0].items
 
 
 def made_up(method: Method, renderer: Renderer, request: PlanRequest) -> list[Any]:

@@ -506,7 +506,8 @@ class Replay(Protocol):
 
 class StepMetrics(Protocol):
     """S16. Reads a finished step, returns metrics. One with `reads_metrics = True` is called after the others, and
-    finds their numbers in `report.metrics`."""
+    finds their numbers in `report.metrics`. The first process measures; one with `joined = True` is called in all, as
+    it makes passes of a policy that may be divided."""
 
     def measure(self, report: StepReport) -> dict[str, float]: ...
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from assay.errors import BadInputError
 from assay.models.memory_options import MOMENT_BYTES
 from assay.models.parallelism.distributed import Parallel, local_device
 from assay.models.parallelism.process_group import worker_group
@@ -27,7 +26,7 @@ from assay_policy_training.plugins.samplers.transformers import Transformers
 from assay_policy_training.recipe.loading import recipe_from_dict
 from assay_policy_training.rollouts.functions.source import CallSettings
 from assay_policy_training.training.checkpoint_choice import CheckpointChoice
-from assay_policy_training.training.evaluation import join_evaluation
+from assay_policy_training.training.evaluation import PolicyEvaluation, ScheduledEvaluation, join_evaluation
 from assay_policy_training.training.loop import PolicyLoop
 
 
@@ -46,6 +45,7 @@ class WorkerConfig:
     calls: CallSettings  #: of reward functions
     media: Path | None = None  #: the workspace's images
     evaluations: int = 0  #: sets of prompts that are evaluated before and after
+    eval_every: int = 0  #: steps between evaluations of all sets, 0 = none
 
     def load(self, device: torch.device) -> Policy:
         """The policy with all its weights."""
@@ -92,26 +92,23 @@ def run_worker(open_rewards: Callable[[WorkerConfig], Sequence[RewardSource]]) -
         config: WorkerConfig = group.share(None)
         device = local_device(config.device)
         parallel = parallel_strategy(config.parallel, group, device)
-        try:
-            trainer = config.begin(parallel, device, open_rewards(config), Path(os.devnull))
-        except BadInputError as error:
-            if group.first_failure() == (0, str(error)):  # the first process reports the same error
-                raise SystemExit(error.exit_code) from error
-            raise
-        _join_evaluations(config, trainer)
+        sampling = recipe_from_dict(config.recipe).sampling
+
+        def join(when: str, policy: Policy) -> dict[str, PolicyEvaluation]:
+            for _ in range(config.evaluations if parallel.equal_passes else 0):
+                join_evaluation(policy, sampling)
+            return {}
+
+        extra = [ScheduledEvaluation(config.eval_every, join)] if config.eval_every else []
+        trainer = config.begin(parallel, device, open_rewards(config), Path(os.devnull), extra)
+        join("before", trainer.policy)
         trainer.resume()
         with closing(trainer):
             trainer.train()
         trainer.save_checkpoint()  # together with the first process, which writes it
         if parallel.equal_passes:
             save_divided(trainer, config.prompts, None)
-        _join_evaluations(config, trainer)
-
-
-def _join_evaluations(config: WorkerConfig, trainer: PolicyLoop) -> None:
-    if trainer.policy.parallel.equal_passes:
-        for _ in range(config.evaluations):
-            join_evaluation(trainer.policy, trainer.recipe.sampling)
+        join("after", trainer.policy)
 
 
 def save_divided(

@@ -130,7 +130,9 @@ class PolicyEvaluation:
 class ScheduledEvaluation:
     """S16: evaluates every `every` steps. The step's metrics get the figures as `eval_FIGURE`, of several sets as
     `eval_SET_FIGURE`. `evaluate`: from what the evaluation is called, and the policy, to the
-    evaluations by set."""
+    evaluations by set; of the processes that join them, to none."""
+
+    joined = True
 
     def __init__(self, every: int, evaluate: Callable[[str, Policy], Mapping[str, PolicyEvaluation]]) -> None:
         self.every, self._evaluate = every, evaluate

@@ -362,6 +362,9 @@ class PolicyLoop:
     ) -> dict[str, Any]:
         """Compute the step's metrics, pass them to every plug-in and write them to the logs."""
         batch, parallel = rollouts.batch, self.policy.parallel
+        for metric in self.extra if not parallel.main else ():
+            if getattr(metric, "joined", False):
+                metric.measure(StepReport(step, {}, batch, trained))
         metrics = parallel.share(self._metrics(step, rollouts, trained, means, clock) if parallel.main else None)
         report = StepReport(step, metrics, batch, trained)
         for observer in self._observers():

@@ -173,8 +173,6 @@ def train_policy(
         _require_ended(workspace, resume)
     model_folder(workspace, plan.name, force=plan.force or None)
     require_trackers(plan.track)
-    if plan.eval_every and resolve(plan.parallel) == "fsdp":
-        raise BadInputError("not with fsdp: the first process evaluates alone, and has no whole weights; use ddp")
     if resume is not None and not checkpoints(workspace.runs / resume):
         raise BadInputError(
             f"{resume} has no checkpoint; one was due every {plan.recipe.checkpoint_every} steps",
@@ -254,6 +252,7 @@ def _prepared(
         calls=plan.calls,
         media=media,
         evaluations=len(selected),
+        eval_every=plan.eval_every,
     )
     _require_memory(config, recipe, local_device(plan.device))
     carried = carried_uses([base, *([teacher] if teacher else [])], [*rewards, *watched])

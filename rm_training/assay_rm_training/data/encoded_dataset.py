@@ -11,6 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from assay import ids
 from assay.domain import PreferencePair, response_text
+from assay.models.parallelism.strategy import SingleProcess, split_by_cost
 from assay.runs.coverage import Coverage
 from assay_rm_training.data.token_shards import StoredItems, write_items
 
@@ -71,6 +72,25 @@ def tags_of(pair: PreferencePair) -> Tags:
     prompt = ids.prompt_id(pair.prompt)
     chosen, rejected = len(response_text(pair.chosen)), len(response_text(pair.rejected))
     return Tags(pair.source, pair.category, prompt, chosen, rejected, pair.margin)
+
+
+class ItemPass(NamedTuple):
+    """`numbers`: the items of a forward pass. `counts`: else it only keeps this process in step with the others."""
+
+    numbers: list[int]
+    counts: bool
+
+
+def item_passes(costs: Sequence[int], token_budget: int, parallel: SingleProcess, *, padded: bool) -> list[ItemPass]:
+    """This process's share of the items as forward passes (`micro_batches`); where weights are divided as many as the
+    others make, the cheapest item in those that are added."""
+    hands = split_by_cost(costs, parallel.world)
+    cuts = [micro_batches(hand, {n: costs[n] for n in hand}, token_budget, padded=padded) for hand in hands]
+    passes = [ItemPass(numbers, True) for numbers in cuts[parallel.rank]]
+    if parallel.equal_passes:
+        cheapest = min(range(len(costs)), key=lambda n: costs[n])
+        passes += [ItemPass([cheapest], False)] * (max(map(len, cuts)) - len(passes))
+    return passes
 
 
 def micro_batches(

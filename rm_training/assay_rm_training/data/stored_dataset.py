@@ -19,7 +19,7 @@ import secrets
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -113,6 +113,19 @@ def share_datasets(
     """
     shared: Sequence[EncodedDataset[Any] | None] = parallel.share(datasets)
     return [data and replace(data, items=_local_items(data.items, parallel, copies)) for data in shared]
+
+
+def with_items(
+    data: EncodedDataset[Any], items: Iterable[Any], parallel: SingleProcess | None = None
+) -> EncodedDataset[Any]:
+    """The data set with other items, where these are kept. All processes call this; the first alone makes them, of
+    `items`, which it goes through once. Raises as `share_datasets`."""
+    if parallel is None or parallel.world == 1:
+        return data.with_items(items)
+    copies = data.items.folder.parent if isinstance(data.items, StoredItems) else None
+    [shared] = share_datasets([data.with_items(items) if parallel.main else None], parallel, copies)
+    assert shared is not None
+    return shared
 
 
 def _local_items(items: Sequence[Any], parallel: SingleProcess, copies: Path | None) -> Sequence[Any]:

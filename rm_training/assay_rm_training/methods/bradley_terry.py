@@ -14,11 +14,13 @@ from assay.data.pairs import open_pairs
 from assay.domain import PreferencePair
 from assay.errors import BadInputError
 from assay.models.devices import to_device
+from assay.models.parallelism.strategy import SingleProcess
 from assay.models.spec import Kind
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.pair_dataset import EncodedPair, encode_pairs, read_labelled_pairs
+from assay_rm_training.data.stored_dataset import with_items
 from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.methods.method import MethodFields
 from assay_rm_training.methods.task import BatchLoss
@@ -135,13 +137,14 @@ class BradleyTerry(MethodFields):
         config: TrainingConfig,
         data: EncodedDataset[EncodedPair],
         eval_data: EncodedDataset[EncodedPair] | None,
+        parallel: SingleProcess | None = None,
     ) -> tuple[EncodedDataset[EncodedPair], EncodedDataset[EncodedPair] | None]:
         """Initialise the tie parameter from the share of ties. Evaluation during training is on decided pairs only."""
         if self.loss.learns_from_ties:
             share = sum(item.tie for item in data.items) / len(data)
             with torch.no_grad():
                 auxiliary_module(trainable, TIE).value.fill_(self.loss.tie_start(share))
-        return data, None if eval_data is None else _decided(eval_data)
+        return data, None if eval_data is None else _decided(eval_data, parallel)
 
     def task(self, trainable: TrainableModel, config: TrainingConfig) -> PairTask:
         if self.positive:
@@ -179,11 +182,11 @@ class BradleyTerry(MethodFields):
         return [("squares", self.loss.squares), ("bound", self.loss.bound), ("mean chosen reward", self.positive)]
 
 
-def _decided(data: EncodedDataset[EncodedPair]) -> EncodedDataset[EncodedPair]:
+def _decided(data: EncodedDataset[EncodedPair], parallel: SingleProcess | None) -> EncodedDataset[EncodedPair]:
     """Without ties. Raises BadInputError where none remains."""
     if not any(item.tie for item in data.items):
         return data
-    decided = data.with_items(item for item in data.items if not item.tie)
+    decided = with_items(data, (item for item in data.items if not item.tie), parallel)
     if not len(decided):
         raise BadInputError("the evaluation data holds no decided pair")
     return decided

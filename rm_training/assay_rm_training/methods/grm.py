@@ -17,7 +17,7 @@ import torch.nn.functional as F
 
 from assay.errors import BadInputError
 from assay.models.loading import has_reward_head, load_causal_lm, spec_of
-from assay.models.unread_weights import read_weights
+from assay.models.parallelism.strategy import SingleProcess
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.pair_dataset import EncodedPair
 from assay_rm_training.methods.bradley_terry import BradleyTerry
@@ -122,20 +122,25 @@ class Grm(BradleyTerry):
         config: TrainingConfig,
         data: EncodedDataset[EncodedPair],
         eval_data: EncodedDataset[EncodedPair] | None,
+        parallel: SingleProcess | None = None,
     ) -> tuple[EncodedDataset[EncodedPair], EncodedDataset[EncodedPair] | None]:
         """Raises BadInputError for a template whose response starts at the first token."""
-        evaluated = None if eval_data is None else self._referenced(trainable, config, eval_data)
-        return self._referenced(trainable, config, data), evaluated
+        parallel = parallel or SingleProcess()
+        evaluated = None if eval_data is None else self._referenced(trainable, config, eval_data, parallel)
+        return self._referenced(trainable, config, data, parallel), evaluated
 
     def _referenced(
-        self, trainable: TrainableModel, config: TrainingConfig, data: EncodedDataset[EncodedPair]
+        self,
+        trainable: TrainableModel,
+        config: TrainingConfig,
+        data: EncodedDataset[EncodedPair],
+        parallel: SingleProcess,
     ) -> EncodedDataset[EncodedPair]:
         if self.text != "dpo":
             return checked_starts(data)
         version = f"{spec_of(config.base, template_hash=str).version} {config.dtype}"
-        read_weights(trainable.model)  # the first process measures alone, before the model is divided
         forward = GroupForward(trainable, config)
-        return with_references(trainable, language_head(trainable), forward, data, version=version)
+        return with_references(trainable, language_head, forward, data, version=version, parallel=parallel)
 
     def task(self, trainable: TrainableModel, config: TrainingConfig) -> GrmTask:  # type: ignore[override]
         return GrmTask(trainable, config, self)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from assay.models.chat.renderer import Renderer
+    from assay.models.parallelism.strategy import SingleProcess
     from assay.models.spec import Kind, RewardModelSpec
     from assay.workspace import Workspace
     from assay_rm_training.data.encoded_dataset import Collect, EncodedDataset
@@ -145,9 +146,11 @@ class PreparesData(Protocol):
         config: TrainingConfig,
         data: EncodedDataset[Any],
         eval_data: EncodedDataset[Any] | None,
+        parallel: SingleProcess | None = None,
     ) -> tuple[EncodedDataset[Any], EncodedDataset[Any] | None]:
-        """The items to train on and to evaluate on. Called once, before training and before a saved state is loaded;
-        must be deterministic."""
+        """The items to train on and to evaluate on. Called once, before training and before a saved state is loaded,
+        in all processes together, which divide the model as `parallel` says (None: one process). New items are made by
+        the first (`stored_dataset.with_items`). Must be deterministic."""
         ...
 
 

@@ -21,6 +21,7 @@ from assay.errors import BadInputError
 from assay.models.attention.packing import TokenGroup
 from assay.models.chat.renderer import Renderer
 from assay.models.heads import HEAD
+from assay.models.parallelism.strategy import SingleProcess
 from assay.models.published_weights import full_tensor
 from assay.models.spec import Kind, RatingHeads
 from assay.runs.coverage import Coverage
@@ -32,6 +33,7 @@ from assay_rm_training.benchmarks.figures.vote_figures import correlation_interv
 from assay_rm_training.data.encoded_dataset import Collect, EncodedDataset
 from assay_rm_training.data.response_groups import encode_responses, encode_rows
 from assay_rm_training.data.response_labels import RatedResponse, load_ratings
+from assay_rm_training.data.stored_dataset import with_items
 from assay_rm_training.evaluation.report import EvaluationReport
 from assay_rm_training.methods.method import MethodFields
 from assay_rm_training.methods.task import BatchLoss
@@ -219,11 +221,13 @@ class MultiObjective(MethodFields):
         config: TrainingConfig,
         data: EncodedDataset[EncodedRating],
         eval_data: EncodedDataset[EncodedRating] | None,
+        parallel: SingleProcess | None = None,
     ) -> tuple[EncodedDataset[EncodedRating], EncodedDataset[EncodedRating] | None]:
         """Standardise both sets by the training rows. Raises BadInputError for a rating that no row has."""
         values = np.fromiter(chain.from_iterable(item.values for item in data.items), dtype=float)
         scale = scale_of(values.reshape(-1, len(self.names)), self.names)
-        return _standardised(data, scale), None if eval_data is None else _standardised(eval_data, scale)
+        evaluated = None if eval_data is None else _standardised(eval_data, scale, parallel)
+        return _standardised(data, scale, parallel), evaluated
 
     def task(self, trainable: TrainableModel, config: TrainingConfig) -> MultiObjectiveTask:
         return MultiObjectiveTask(trainable, config)
@@ -300,12 +304,15 @@ def scale_of(values: npt.ArrayLike, names: Sequence[str]) -> RatingScale:
     )
 
 
-def _standardised(data: EncodedDataset[EncodedRating], scale: RatingScale) -> EncodedDataset[EncodedRating]:
+def _standardised(
+    data: EncodedDataset[EncodedRating], scale: RatingScale, parallel: SingleProcess | None
+) -> EncodedDataset[EncodedRating]:
     means, deviations = np.array(scale.means), np.array(scale.deviations)
-    return data.with_items(
+    items = (
         item._replace(values=tuple(((np.array(item.values) - means) / deviations).tolist()), scale=scale)
         for item in data.items
     )
+    return with_items(data, items, parallel)
 
 
 def agreement(measure: Measure, x: Sequence[float], y: Sequence[float], *, seed: int = 0) -> RatingAgreement | None:

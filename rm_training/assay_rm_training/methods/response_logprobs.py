@@ -16,9 +16,11 @@ from assay import ids
 from assay.errors import BadInputError
 from assay.models.attention.packing import PackedHidden, TokenGroup
 from assay.models.devices import to_device
+from assay.models.parallelism.strategy import SingleProcess
 from assay.models.token_losses import token_losses
 from assay.system.atomic_files import replacing
-from assay_rm_training.data.encoded_dataset import EncodedDataset, micro_batches
+from assay_rm_training.data.encoded_dataset import EncodedDataset, item_passes
+from assay_rm_training.data.stored_dataset import with_items
 from assay_rm_training.data.token_shards import StoredItems
 from assay_rm_training.model.packed_forward import GroupForward
 from assay_rm_training.model.trainable_model import TrainableModel
@@ -65,29 +67,32 @@ def response_log_probs(
 
 def with_references(
     trainable: TrainableModel,
-    head: Head,
+    head_of: Callable[[TrainableModel], Head],
     forward: GroupForward,
     data: EncodedDataset[Any],
     *,
     version: str,
+    parallel: SingleProcess,
 ) -> EncodedDataset[Any]:
-    """The items with their `reference`: log p of each response under this model, in the training's number format.
+    """The items with their `reference`: log p of each response under this model, in the training's number format. All
+    processes call this, and each measures its share.
 
     What an interrupted run measured is used again where it is of the same data and `version`, of the model's files and
     how they are run. Raises BadInputError for a template whose response starts at the first token.
     """
     data = checked_starts(data)
-    file = _reference_file(data, version)
-    if file is not None and file.is_file():
+    file = _reference_file(data, version) if parallel.main else None
+    if parallel.share(file is not None and file.is_file()):
         log.warning("%s: used again, measured by an interrupted run", file)
-        references = np.load(file)
+        references = np.load(file) if file is not None else np.empty(0)
     else:
-        references = _measured(trainable, head, forward, data)
+        references = _measured(trainable, head_of, forward, data, parallel)
         if file is not None:
             with replacing(file) as temporary, temporary.open("wb") as stream:
                 np.save(stream, references)
     both = zip(data.items, references, strict=True)
-    return data.with_items(item._replace(reference=tuple(reference.tolist())) for item, reference in both)
+    new = (item._replace(reference=tuple(reference.tolist())) for item, reference in both)
+    return with_items(data, new, parallel)
 
 
 def checked_starts(data: EncodedDataset[Any]) -> EncodedDataset[Any]:
@@ -104,18 +109,33 @@ def _reference_file(data: EncodedDataset[Any], version: str) -> Path | None:
 
 
 def _measured(
-    trainable: TrainableModel, head: Head, forward: GroupForward, data: EncodedDataset[Any]
+    trainable: TrainableModel,
+    head_of: Callable[[TrainableModel], Head],
+    forward: GroupForward,
+    data: EncodedDataset[Any],
+    parallel: SingleProcess,
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
     """[items, k], of a model in evaluation mode."""
+
+    def measure() -> torch.Tensor:
+        hidden = forward(trainable, [item.group for item in items])
+        with forward.autocast(trainable):
+            return response_log_probs(hidden, items, head_of(trainable))
+
     references = np.zeros((len(data), len(data.items[0].starts)))
     trained = trainable.model.training
     trainable.model.train(False)
-    costs = {number: forward.cost(item.group) for number, item in enumerate(data.items)}
+    costs = [forward.cost(item.group) for item in data.items]
+    numbers, sums = list[int](), list[list[float]]()
     with torch.no_grad():
-        for part in micro_batches(range(len(data)), costs, forward.budget, padded=not forward.packs):
-            items = [data.items[number] for number in part]
-            hidden = forward(trainable, [item.group for item in items])
-            with forward.autocast(trainable):
-                references[part] = response_log_probs(hidden, items, head).tolist()
+        for part in item_passes(costs, forward.budget, parallel, padded=not forward.packs):
+            items = [data.items[number] for number in part.numbers]
+            measured = parallel.forward(trainable.model, measure)
+            if part.counts:
+                numbers += part.numbers
+                sums += measured.tolist()
+    for measured_by_one in parallel.gather((numbers, np.array(sums).reshape(len(numbers), references.shape[1]))):
+        references[measured_by_one[0]] = measured_by_one[1]
     trainable.model.train(trained)
+    parallel.settle(trainable.model)
     return references

@@ -29,15 +29,16 @@ from assay.errors import BadInputError
 from assay.models.attention.packing import TokenGroup, group_of
 from assay.models.chat.renderer import Renderer
 from assay.models.heads import apply_head
+from assay.models.parallelism.strategy import SingleProcess
 from assay.models.readings import Critique
 from assay.models.spec import Kind
-from assay.models.unread_weights import read_weights
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
 from assay_policy_training.core.logprobs import vocabulary_head
 from assay_rm_training.data.encoded_dataset import Collect, EncodedDataset, Tags, tags_of
 from assay_rm_training.data.response_groups import encode_rows, is_empty
 from assay_rm_training.data.response_labels import UnpairedResponse
+from assay_rm_training.data.stored_dataset import with_items
 from assay_rm_training.methods.response_logprobs import response_lengths, response_log_probs
 from assay_rm_training.methods.task import BatchLoss
 from assay_rm_training.model.packed_forward import GroupTask, tokens_of
@@ -161,26 +162,38 @@ class Cloud(PolicyMethod):
         config: TrainingConfig,
         data: EncodedDataset[Any],
         eval_data: EncodedDataset[Any] | None,
+        parallel: SingleProcess | None = None,
     ) -> tuple[EncodedDataset[Any], EncodedDataset[Any] | None]:
         """The model's own critiques of both sides, from the seed: a resumed run writes the same ones."""
-        criticised = self._criticised(trainable, config, data)
-        return criticised, None if eval_data is None else self._criticised(trainable, config, eval_data)
+        parallel = parallel or SingleProcess()
+        criticised = self._criticised(trainable, config, data, parallel)
+        return criticised, None if eval_data is None else self._criticised(trainable, config, eval_data, parallel)
 
     def _criticised(
-        self, trainable: TrainableModel, config: TrainingConfig, data: EncodedDataset[CritiquedPair]
+        self,
+        trainable: TrainableModel,
+        config: TrainingConfig,
+        data: EncodedDataset[CritiquedPair],
+        parallel: SingleProcess,
     ) -> EncodedDataset[CritiquedPair]:
+        """The first process writes alone; where weights are divided all gather them for that time."""
+        with parallel.gathered_parameters(trainable.model):
+            rows = self._written(trainable, config, data) if parallel.main else []
+        items = (item._replace(group=group_of(rows[2 * n : 2 * n + 2])) for n, item in enumerate(data.items))
+        return with_items(data, items, parallel)
+
+    def _written(
+        self, trainable: TrainableModel, config: TrainingConfig, data: EncodedDataset[CritiquedPair]
+    ) -> list[np.ndarray[Any, np.dtype[np.int32]]]:
+        """Tokens of the question about each side, and of its critique."""
         questions = [tuple(ids.tolist()) for item in data.items for ids in item.group.sequences()]
         once = Critique(question_hash(), 1, self.temperature, self.max_new_tokens)
         renderer = Renderer(trainable.tokenizer, max_length=UNLIMITED)
-        read_weights(trainable.model)  # the first process writes alone, before the model is divided
         trainable.model.train(False)
         written = write_critiques(trainable.model, renderer, questions, once, seed=config.seed)
         trainable.model.train()
         both = zip(questions, written, strict=True)
-        rows = [np.array((*ids, *critiques[0]), dtype=np.int32) for ids, critiques in both]
-        return data.with_items(
-            item._replace(group=group_of(rows[2 * n : 2 * n + 2])) for n, item in enumerate(data.items)
-        )
+        return [np.array((*ids, *critiques[0]), dtype=np.int32) for ids, critiques in both]
 
     def task(self, trainable: TrainableModel, config: TrainingConfig) -> CloudTask:
         return CloudTask(trainable, config, self.critique_weight)

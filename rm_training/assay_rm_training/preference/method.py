@@ -6,6 +6,7 @@ log-probabilities, the spec, the pairs of an evaluation. Leaves out: the losses 
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
@@ -15,16 +16,17 @@ from assay.domain import PreferencePair
 from assay.models.chat.image_reader import ImageReader
 from assay.models.frozen_weights import loading_device
 from assay.models.loading import load_causal_lm, load_tokenizer, spec_of
+from assay.models.parallelism.strategy import SingleProcess
 from assay.models.readings import Implicit
 from assay.models.spec import Kind
-from assay.models.unread_weights import read_weights, reads_later
+from assay.models.unread_weights import reads_later
 from assay.runs.progress_bar import Advance, silent
 from assay.settings import check_settings
 from assay_policy_training.core.logprobs import check_head, vocabulary_head
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.methods.method import MethodFields
-from assay_rm_training.methods.response_logprobs import checked_starts, with_references
+from assay_rm_training.methods.response_logprobs import Head, checked_starts, with_references
 from assay_rm_training.model.packed_forward import GroupForward
 from assay_rm_training.model.trainable_model import TrainableModel, prepare
 from assay_rm_training.training_config import TrainingConfig
@@ -93,12 +95,13 @@ class PolicyMethod(MethodFields):
         config: TrainingConfig,
         data: EncodedDataset[Any],
         eval_data: EncodedDataset[Any] | None,
+        parallel: SingleProcess | None = None,
     ) -> tuple[EncodedDataset[Any], EncodedDataset[Any] | None]:
         """Raises BadInputError for a template whose response starts at the first token."""
-        prepared = self.preparation(trainable, config)
+        prepared = self.preparation(trainable, config, parallel or SingleProcess())
         return prepared(data), None if eval_data is None else prepared(eval_data)
 
-    def preparation(self, trainable: TrainableModel, config: TrainingConfig) -> Preparation:
+    def preparation(self, trainable: TrainableModel, config: TrainingConfig, parallel: SingleProcess) -> Preparation:
         """What makes the items to train on of the encoded ones."""
         return checked_starts
 
@@ -138,14 +141,19 @@ class ReferencedMethod(PolicyMethod):
         name = self.reference or base
         return Implicit(self.scale, name, spec_of(name, template_hash=str).version)
 
-    def preparation(self, trainable: TrainableModel, config: TrainingConfig) -> Preparation:
+    def preparation(self, trainable: TrainableModel, config: TrainingConfig, parallel: SingleProcess) -> Preparation:
         """Measures the reference."""
         implicit = self.implicit(config.base)
         model = trainable
         if self.reference is not None:
-            reference = load_reference(implicit, trainable.tokenizer, trainable.model)
+            with parallel.loading():
+                reference = load_reference(implicit, trainable.tokenizer, trainable.model)
+            parallel.shard(reference, keeps_head=False)
             model = TrainableModel(reference, trainable.tokenizer, False, images=trainable.images)
-        read_weights(model.model)  # the first process measures alone, before the model is divided
-        forward, head = GroupForward(model, config), vocabulary_head(model.model)
+        forward = GroupForward(model, config)
         version = f"{implicit.reference_version} {config.dtype} {config.share_prefix}"
-        return lambda data: with_references(model, head, forward, data, version=version)
+
+        def head_of(model: TrainableModel) -> Head:
+            return vocabulary_head(model.model)
+
+        return partial(with_references, model, head_of, forward, version=version, parallel=parallel)

@@ -21,12 +21,14 @@ from assay.domain import PreferencePair, Prompt, Response
 from assay.errors import BadInputError
 from assay.models.attention.packing import TokenGroup, group_of
 from assay.models.chat.renderer import Renderer
+from assay.models.parallelism.strategy import SingleProcess
 from assay.runs.progress_bar import Advance, silent
 from assay.workspace import Workspace
 from assay_policy_training.core.logprobs import vocabulary_head
 from assay_rm_training.data.encoded_dataset import Collect, EncodedDataset
 from assay_rm_training.data.response_groups import encode_responses, encode_rows, image_in
 from assay_rm_training.data.response_labels import UnpairedResponse, load_unpaired
+from assay_rm_training.data.stored_dataset import with_items
 from assay_rm_training.evaluation.pairs import PairEvaluation, evaluate
 from assay_rm_training.methods.response_logprobs import response_lengths, response_log_probs
 from assay_rm_training.methods.task import BatchLoss
@@ -190,10 +192,10 @@ class Kto(UnpairedMethod, ReferencedMethod):
     desirable_weight: Annotated[float, Ge(0)] = 1.0
     undesirable_weight: Annotated[float, Ge(0)] = 1.0
 
-    def preparation(self, trainable: TrainableModel, config: TrainingConfig) -> Preparation:
+    def preparation(self, trainable: TrainableModel, config: TrainingConfig, parallel: SingleProcess) -> Preparation:
         """Gives each response a mismatched one, and both their reference. Raises BadInputError for a single prompt."""
-        measured = super().preparation(trainable, config)
-        return lambda data: measured(data.with_items(_mismatched(data.items, config.max_length)))
+        measured = super().preparation(trainable, config, parallel)
+        return lambda data: measured(with_items(data, _mismatched(data.items, config.max_length), parallel))
 
     def task(self, trainable: TrainableModel, config: TrainingConfig) -> KtoTask:
         return KtoTask(trainable, config, self)

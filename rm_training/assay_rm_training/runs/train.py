@@ -53,13 +53,7 @@ from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.stored_dataset import stored_dataset, token_folder
 from assay_rm_training.evaluation.report import EvaluationReport
 from assay_rm_training.methods.bradley_terry import BradleyTerry
-from assay_rm_training.methods.method import (
-    Method,
-    PreparesData,
-    SplitsRows,
-    method_of,
-    method_payload,
-)
+from assay_rm_training.methods.method import Method, SplitsRows, method_of, method_payload
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.runs.contamination_lineage import (
     as_uses,
@@ -260,13 +254,11 @@ def _train(
         data, eval_data = _encode(method, rows, renderer, tokens / "train", f"encoding {method.unit}"), None
         if eval_rows is not None and config.eval_every:
             eval_data = _encode(method, eval_rows, renderer, tokens / "eval", f"encoding evaluation {method.unit}")
-        if isinstance(method, PreparesData):
-            data, eval_data = method.prepare(trainable, config, data, eval_data)
         if not is_follower():
             ranks = parallel.world if parallel.equal_passes else 1
             rows_text = rows_of(plan.data, snapshot_id(run.workspace, plan.data))
             show_plan_line(config.base, plan.memory_settings, device, ranks, rows_text)
-        begin(trainable, data, eval_data, parallel)
+        data, eval_data = begin(trainable, method, config, (data, eval_data), parallel)
         with progress_bar("training", StepPlan(len(data), config).total, unit="steps") as advance:
             summary = train(
                 trainable,

@@ -20,8 +20,8 @@ import torch
 
 from assay.models.attention.packing import can_pack
 from assay.models.devices import pass_tokens, to_device
-from assay.models.parallelism.strategy import SingleProcess, split_by_cost
-from assay_rm_training.data.encoded_dataset import micro_batches
+from assay.models.parallelism.strategy import SingleProcess
+from assay_rm_training.data.encoded_dataset import item_passes
 from assay_rm_training.methods.task import BatchLoss, TrainingTask
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.training.profiler import StepClock
@@ -104,17 +104,9 @@ def forward_passes(
     with clock.part("data"):
         costs = [task.cost(item) for item in items]
         budget = config.micro_batch_tokens or pass_tokens(device)
-        hands = split_by_cost(costs, parallel.world)
-        padded = not can_pack(trainable.model)
-        cuts = [micro_batches(hand, {n: costs[n] for n in hand}, budget, padded=padded) for hand in hands]
-        parts = cuts[parallel.rank]
-        if parallel.equal_passes:
-            # The cheapest item pads the count where this process has fewer passes than another.
-            cheapest = min(range(len(items)), key=lambda n: costs[n])
-            parts = parts + [[cheapest]] * (max(map(len, cuts)) - len(parts))
-    for index, numbers in enumerate(parts):
+        parts = item_passes(costs, budget, parallel, padded=not can_pack(trainable.model))
+    for numbers, counts in parts:
         chosen = [items[number] for number in numbers]
-        counts = index < len(cuts[parallel.rank])
         item_weights = [task.weight(item) if counts else 0.0 for item in chosen]
         weights = to_device(torch.tensor(item_weights, dtype=torch.float32), device)
         with clock.part("forward"):

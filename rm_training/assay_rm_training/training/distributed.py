@@ -8,7 +8,7 @@ are divided (`assay.models.parallelism.strategy`).
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ from assay.score import ScoreResult
 from assay_policy_training.core.logprobs import check_head
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.stored_dataset import share_datasets
-from assay_rm_training.methods.method import FinishesTraining, Method, method_of
+from assay_rm_training.methods.method import FinishesTraining, Method, PreparesData, method_of
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.training.loop import train
 from assay_rm_training.training_config import TrainingConfig
@@ -50,16 +50,29 @@ def divide(trainable: TrainableModel, parallel: SingleProcess) -> None:
         model: Any = trainable.model.eval()  # type: ignore[no-untyped-call]
         with torch.no_grad():
             parallel.forward(model, lambda: check_head(model, model.device))
+        parallel.settle(model)
         model.train()
 
 
 def begin(
-    trainable: TrainableModel, data: EncodedDataset[Any], eval_data: EncodedDataset[Any] | None, parallel: SingleProcess
-) -> None:
-    """Shard the model, and give the other processes the encoded items: only the first reads and encodes."""
+    trainable: TrainableModel,
+    method: Method,
+    config: TrainingConfig,
+    datasets: Sequence[EncodedDataset[Any] | None] | None,
+    parallel: SingleProcess,
+    copies: Path | None = None,
+) -> tuple[EncodedDataset[Any], EncodedDataset[Any] | None]:
+    """Shard the model, give the other processes the encoded items (only the first reads and encodes: `datasets` are
+    its training and evaluation data), and prepare them. `copies`: as of `share_datasets`."""
     divide(trainable, parallel)
     if parallel.world > 1:
-        share_datasets((data, eval_data), parallel)
+        datasets = share_datasets(datasets, parallel, copies)
+    assert datasets is not None
+    data, eval_data = datasets
+    assert data is not None
+    if isinstance(method, PreparesData):
+        data, eval_data = method.prepare(trainable, config, data, eval_data, parallel)
+    return data, eval_data
 
 
 class Saving(NamedTuple):
@@ -120,19 +133,17 @@ def run_worker() -> None:
         with parallel.loading():
             trainable = method.load(config, device)
         config = config.within(context_length(trainable.model.config))
-        divide(trainable, parallel)
-        datasets = share_datasets(None, parallel, Path(copies))
-        assert datasets[0] is not None
+        data, eval_data = begin(trainable, method, config, None, parallel, Path(copies))
         train(
             trainable,
             method.task(trainable, config),
-            datasets[0],
+            data,
             config,
             Path(os.devnull),
-            eval_data=datasets[1],
+            eval_data=eval_data,
             resume=settings.resume,
             parallel=parallel,
         )
         if parallel.equal_passes:
-            finish(trainable, method, datasets[0], parallel)
+            finish(trainable, method, data, parallel)
             write_divided(trainable, method, None, Path(os.devnull), parallel)

@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 import torch
 from forked_actors import fork_actors
+from safetensors.torch import load_file
 from torch.distributed.tensor import DTensor
 from two_processes import PATIENCE_S, error_file, launch
 
@@ -48,6 +49,7 @@ from assay_serving.verifiers import MaxWords
 PATH = os.pathsep.join([str(Path(__file__).resolve().parents[2] / "support"), *sys.path])
 CPU = torch.device("cpu")
 STEPS = 3
+SAFE = "model.safetensors"
 ONE_UPDATE = ("pacs", "hybrid_imitation")  #: whole groups; a loss without a ratio
 #: Scenario -> recipe, division, what is changed. 3 prompts of 3 rollouts divide by two neither as prompts nor as rows.
 SCENARIOS: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -65,7 +67,9 @@ SLOW = ("pacs-ddp", "hybrid_imitation-fsdp")
 NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in SCENARIOS]
 CHOSEN = "scenarios.json"  #: those of the tests that run, in the folder
 #: What two processes do, in functions of this file.
-TOGETHER = ("every_scenario", "one_fails", "refusals", "refused_command", "saved_command")
+TOGETHER = ("every_scenario", "one_fails", "refusals", "refused_command", "saved_commands")
+EVALUATED = ["--evaluate", "2", "--eval-every", "1", "--eval-prompts", "a=constrained:2"]
+EVALUATED += ["--eval-prompts", "b=constrained:4"]
 FIGURES = ("loss", "grad_norm", "reward_mean", "entropy", "kl_k3", "approx_kl_old", "value_loss", "rollouts_trained")
 
 
@@ -218,12 +222,19 @@ def refused_command(folder: Path) -> None:
     main(["rl", "--recipe", "t_ppo", "--policy", "tiny", "--reward", "verifier", *where])
 
 
-def saved_command(folder: Path) -> None:
-    """`assay rl`, whose policy is saved from its shares."""
-    words = ["--policy", "tiny", "--prompts", "constrained:4", "--reward", "verifier", "--parallel", "fsdp"]
-    words += ["--steps", "1", "--prompts-per-step", "2", "--group-size", "2", "--max-new-tokens", "6", "--lr", "1e-3"]
-    words += ["--set", "lora.rank=4", "--name", "from-shares", "--device", "cpu", "-w", str(folder / "workspace")]
-    main(["rl", *words])
+def saved_commands(folder: Path) -> None:
+    """`assay rl`, whose policies are saved from their shares: evaluated during training, and not."""
+    for name, options in (("evaluated", EVALUATED), ("not-evaluated", [])):
+        command(folder, name, "--parallel", "fsdp", *options)
+
+
+def command(folder: Path, name: str, *options: str) -> None:
+    words = ["--policy", "tiny", "--prompts", "constrained:4", "--reward", "verifier", "--steps", "2", "--lr", "1e-3"]
+    words += ["--prompts-per-step", "2", "--group-size", "2", "--max-new-tokens", "6", "--set", "lora.rank=4"]
+    torch.manual_seed(7)  # of new adapters
+    with pytest.raises(SystemExit) as ended:
+        main(["rl", *words, *options, "--name", name, "--device", "cpu", "-w", str(folder / "workspace")])
+    assert ended.value.code == 0
 
 
 @pytest.fixture(scope="module")
@@ -354,15 +365,38 @@ def test_a_command_that_all_refuse_says_it_once(ended: tuple[Path, dict[str, lis
 
 
 def test_a_policy_is_saved_from_its_shares(ended: tuple[Path, dict[str, list[tuple[int, str]]]]) -> None:
-    assert [code for code, _ in ended[1]["saved_command"]] == [0, 0], ended[1]["saved_command"]
+    assert [code for code, _ in ended[1]["saved_commands"]] == [0, 0], ended[1]["saved_commands"]
     workspace = Workspace.open(ended[0] / "workspace")
-    with workspace.store.unit() as db:
-        [(metrics,)] = db.execute("SELECT metrics FROM runs WHERE status = 'done'").fetchall()
-    assert json.loads(metrics)["division"] == "fsdp"
-    assert json.loads(metrics)["reload_difference"] < 1e-5
-    saved = Policy(str(workspace.models / "from-shares"), device=CPU, max_prompt_tokens=64).model.state_dict()
+    _, metrics = run_of(workspace, "not-evaluated")
+    assert metrics["division"] == "fsdp"
+    assert metrics["reload_difference"] < 1e-5
+    saved = Policy(str(workspace.models / "not-evaluated"), device=CPU, max_prompt_tokens=64).model.state_dict()
     base = load(recipe_of("grpo-fsdp")).model.state_dict()
     assert any(not torch.equal(values, base[name]) for name, values in saved.items())
+
+
+def test_evaluating_during_training_measures_what_one_does_and_changes_no_weight(
+    ended: tuple[Path, dict[str, list[tuple[int, str]]]],
+) -> None:
+    assert [code for code, _ in ended[1]["saved_commands"]] == [0, 0], ended[1]["saved_commands"]
+    command(ended[0], "alone", *EVALUATED)
+    workspace = Workspace.open(ended[0] / "workspace")
+    evaluated, without = (load_file(workspace.models / name / SAFE) for name in ("evaluated", "not-evaluated"))
+    assert all(torch.equal(evaluated[weight], value) for weight, value in without.items())
+    one, two = (rows(run_of(workspace, name)[0] / METRICS_FILE) for name in ("alone", "evaluated"))
+    for expected, found in zip(one, two, strict=True):
+        figures = {name for name in expected if name.startswith("eval_") and name != "eval_seconds"}
+        assert {f"eval_{part}_{name}" for part in "ab" for name in ("entropy", "kl_k3", "reward_mean")} <= figures
+        for figure in figures:
+            assert found[figure] == pytest.approx(expected[figure], rel=1e-3, abs=1e-5), figure
+
+
+def run_of(workspace: Workspace, policy: str) -> tuple[Path, dict[str, Any]]:
+    """Folder and metrics."""
+    runs = "SELECT run_id, metrics FROM runs JOIN artifacts USING (run_id) WHERE artifacts.kind = 'policy' AND name = ?"
+    with workspace.store.unit() as db:
+        [(run, metrics)] = db.execute(runs, [policy]).fetchall()
+    return workspace.runs / str(run), json.loads(metrics)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Two processes (gloo, on the CPU) load a policy, its reference, teacher and critic and a reward model by shares: the
-weights that one process loads, bit for bit, without the memory of the whole; publish merged weights, save the reward
-model, and write and read checkpoints without it.
+weights that one process loads, bit for bit, without the memory of the whole; measure references before training,
+publish merged weights, save the reward model, and write and read checkpoints without it.
 
 `python test_divided_loading.py FOLDER FUNCTION...` forks the two once all that takes long is imported.
 """
@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -26,7 +27,7 @@ from torch.distributed.tensor import DTensor
 from transformers import LlamaConfig, LlamaForCausalLM
 from two_processes import PATIENCE_S, error_file, launch
 
-from assay.domain import Message
+from assay.domain import Message, PreferencePair
 from assay.models.chat.renderer import Renderer
 from assay.models.loading import load_tokenizer
 from assay.models.parallelism.distributed import torch_process_group
@@ -40,10 +41,16 @@ from assay_policy_training.plugins.critics.value_model import ValueCritic, Value
 from assay_policy_training.plugins.prompts.gain_rl import measure_angles
 from assay_policy_training.recipe.loading import load_recipe
 from assay_policy_training.training.loop import PolicyLoop
+from assay_rm_training.data.encoded_dataset import EncodedDataset
+from assay_rm_training.data.response_labels import UnpairedResponse
 from assay_rm_training.methods.bradley_terry import BradleyTerry
+from assay_rm_training.methods.grm import Grm
 from assay_rm_training.model.trainable_model import TrainableModel
+from assay_rm_training.preference.critique import Cloud
+from assay_rm_training.preference.pairs import Dpo
+from assay_rm_training.preference.unpaired import Kto
 from assay_rm_training.training import distributed
-from assay_rm_training.training.distributed import Saving, write_divided
+from assay_rm_training.training.distributed import Saving, begin, write_divided
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 from assay_serving.scorer import ScoreItem
 
@@ -108,6 +115,32 @@ def save_reward_model(
     return write_divided(trainable, BradleyTerry(), saving, folder, parallel)
 
 
+def prepared(base: Path, method: Dpo | Kto | Grm | Cloud, parallel: SingleProcess) -> EncodedDataset[Any]:
+    """Data of the method, with what is measured or written by models before training."""
+    config = TrainingConfig(base=str(base), device="cpu", dtype="float32", micro_batch_tokens=150)
+    with parallel.loading():
+        trainable = method.load(config, CPU)
+    rows: list[Any] = [
+        PreferencePair((Message("user", f"number {n}"),), f"{'so ' * (n % 5)}{n} it is", f"{n * 7} {'no ' * (n % 3)}")
+        for n in range(11)
+    ]
+    if isinstance(method, Kto):
+        rows = [UnpairedResponse(pair.prompt, pair.chosen, n % 2 == 0) for n, pair in enumerate(rows)]
+    data: EncodedDataset[Any] = method.encode(rows, Renderer(trainable.tokenizer, max_length=256))
+    return begin(trainable, method, config, (data, None) if parallel.main else None, parallel)[0]
+
+
+def references(base: Path, parallel: SingleProcess) -> dict[str, torch.Tensor]:
+    """Log-probs of responses, by method; and the tokens of written critiques."""
+    methods = {"dpo": Dpo(), "dpo of another": Dpo(reference="tiny"), "kto": Kto(), "grm": Grm(text="dpo")}
+    measured = {name: prepared(base, method, parallel).items for name, method in methods.items()}
+    found = {name: torch.tensor([item.reference for item in items]) for name, items in measured.items()}
+    written = [
+        ids for item in prepared(base, Cloud(max_new_tokens=5), parallel).items for ids in item.group.sequences()
+    ]
+    return found | {"critiques": torch.tensor(np.concatenate(written))}
+
+
 def loaded(base: Path, parallel: SingleProcess) -> dict[str, dict[str, torch.Tensor]]:
     """Weights by name, of each model."""
     adapted, full = (load_policy(base, parallel, lora=lora) for lora in (True, False))
@@ -136,11 +169,12 @@ def weights(folder: Path) -> None:
             scores = save_reward_model(trainable, folder / f"rewards-{dtype}", dtype, parallel)
             (folder / f"scores-{dtype}-{group.rank}.json").write_text(json.dumps([score.reward for score in scores]))
         torch.save(found, folder / f"weights-{group.rank}.pt")
+        torch.save(references(folder / "small", parallel), folder / f"references-{group.rank}.pt")
 
 
 def memory(folder: Path) -> None:
-    """Growth of resident memory at its highest, bytes: of loading a policy and writing it, of saving a reward model,
-    and as `checkpoint_growth`."""
+    """Growth of resident memory at its highest, bytes: of loading a policy and writing it, of saving a reward model, of
+    loading a policy and measuring its reference (itself; another model), and as `checkpoint_growth`."""
     CDLL(None).mallopt(-3, 2**17)  # M_MMAP_THRESHOLD: memory that is freed is given back
     with torch_process_group() as group:
         parallel = parallel_strategy("fsdp", group, CPU)
@@ -162,8 +196,13 @@ def memory(folder: Path) -> None:
         growth.append(resident("VmHWM") - before)
         del trainable
         gc.collect()
+        for method in (Dpo(), Dpo(reference=str(folder / "large"))):
+            before = resident("VmRSS")
+            prepared(folder / "large", method, parallel)
+            growth.append(resident("VmHWM") - before)
+            gc.collect()
         for size in ("small", "large"):  # the first to warm up
-            growth = growth[:3] + checkpoint_growth(folder / size, parallel)
+            growth = growth[:5] + checkpoint_growth(folder / size, parallel)
             gc.collect()
         (folder / f"memory-{group.rank}.json").write_text(json.dumps(growth))
 
@@ -230,6 +269,16 @@ def test_shares_are_of_the_weights_that_one_process_loads(ended: tuple[Path, int
                 assert torch.equal(found[model][name], tensor), name
 
 
+def test_references_are_those_of_one_process(ended: tuple[Path, int]) -> None:
+    expected = references(ended[0] / "small", SingleProcess())
+    for rank in range(2):
+        found = torch.load(ended[0] / f"references-{rank}.pt")
+        assert torch.equal(found.pop("critiques"), expected["critiques"])
+        assert found.keys() | {"critiques"} == expected.keys()
+        assert all(torch.allclose(values, expected[name], atol=1e-4, rtol=1e-5) for name, values in found.items())
+        assert not torch.allclose(found["dpo"], found["dpo of another"], atol=0.1)
+
+
 def test_a_divided_policy_writes_the_checkpoint_of_a_whole_one(ended: tuple[Path, int], tmp_path: Path) -> None:
     load_policy(ended[0] / "small", SingleProcess(), lora=True).write_weights(tmp_path / "m")
     one, two = (load_file(folder / "model.safetensors") for folder in (tmp_path / "m", ended[0] / "written"))
@@ -256,13 +305,16 @@ def test_a_divided_reward_model_is_saved_as_a_whole_one_is(
 def test_no_process_holds_the_whole_model(ended: tuple[Path, int]) -> None:
     folder, size = ended
     for rank in range(2):
-        loading, publishing, saving, critic, writing, reading = json.loads((folder / f"memory-{rank}.json").read_text())
-        assert 0.4 * size < loading < 0.75 * size
-        assert publishing < 0.25 * size
-        assert saving < 0.25 * size
-        assert 0.4 * size < critic < 0.75 * size
-        assert writing < 0.25 * size
-        assert reading < 3.3 * size  # two models' moments, 2, and their weights before they are copied
+        growth = [grown / size for grown in json.loads((folder / f"memory-{rank}.json").read_text())]
+        loading, publishing, saving, measured, measured_by_another, critic, writing, reading = growth
+        assert 0.4 < loading < 0.75
+        assert publishing < 0.25
+        assert saving < 0.25
+        assert 0.4 < measured < 0.75
+        assert 0.9 < measured_by_another < 1.25
+        assert 0.4 < critic < 0.75
+        assert writing < 0.25
+        assert reading < 3.3  # two models' moments, 2, and their weights before they are copied
 
 
 if __name__ == "__main__":

@@ -37,13 +37,13 @@ from assay.runs.json_log import read_metrics
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.response_labels import UnpairedResponse
 from assay_rm_training.methods.bradley_terry import BradleyTerry
+from assay_rm_training.methods.grm import Grm
 from assay_rm_training.methods.method import Method
 from assay_rm_training.methods.odin import Odin
 from assay_rm_training.objectives.objective import Objective
-from assay_rm_training.preference.method import PolicyMethod
 from assay_rm_training.preference.pairs import Dpo
 from assay_rm_training.preference.unpaired import Kto
-from assay_rm_training.training.distributed import divide
+from assay_rm_training.training.distributed import begin, divide
 from assay_rm_training.training.loop import make_optimizer, train
 from assay_rm_training.training.resume_state import load_state
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
@@ -75,14 +75,17 @@ SCENARIOS = {
     "fsdp-odin": replace(BASE, parallel="fsdp", batch_size=7, epochs=1),
     "fsdp-ties": replace(BASE, parallel="fsdp", epochs=1),
     "fsdp-dpo": replace(BASE, parallel="fsdp", epochs=1),
+    "fsdp-grm": replace(BASE, parallel="fsdp", epochs=1),
     "ddp-kto": replace(BASE, parallel="ddp", batch_size=7, epochs=1, eval_every=0),
 }
 #: Where it is not Bradley-Terry alone: a second head and a term of the whole batch; one number beside the model; a
-#: language model with a reference, and with a term of the whole batch (whose evaluations take it from each pass).
+#: language model with a reference, a reward model with one, and a term of the whole batch (whose evaluations take it
+#: from each pass).
 METHODS: dict[str, Method] = {
     "fsdp-odin": Odin(),
     "fsdp-ties": BradleyTerry(Objective("rao_kupper")),
     "fsdp-dpo": Dpo(),
+    "fsdp-grm": Grm(text="dpo", share=0.5),
     "ddp-kto": Kto(),
 }
 #: Without another process's numbers to compare with: a share's blocks are its own.
@@ -128,10 +131,7 @@ def run(
     config, method = (SCENARIOS | OPTIMIZERS)[name], METHODS.get(name) or BradleyTerry()
     with parallel.loading():
         trainable = method.load(config, CPU)
-    data = encoded(method)
-    if isinstance(method, PolicyMethod):
-        data, _ = method.prepare(trainable, config, data, None)
-    divide(trainable, parallel)
+    data, _ = begin(trainable, method, config, (encoded(method), None), parallel)
     made = 0
 
     def advance(steps: int) -> None:
