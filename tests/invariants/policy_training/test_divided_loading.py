@@ -132,7 +132,8 @@ def prepared(base: Path, method: Dpo | Kto | Grm | Cloud, parallel: SingleProces
 
 def references(base: Path, parallel: SingleProcess) -> dict[str, torch.Tensor]:
     """Log-probs of responses, by method; and the tokens of written critiques."""
-    methods = {"dpo": Dpo(), "dpo of another": Dpo(reference="tiny"), "kto": Kto(), "grm": Grm(text="dpo")}
+    methods: dict[str, Dpo | Kto | Grm] = {"dpo": Dpo(), "kto": Kto(), "grm": Grm(text="dpo")}
+    methods["dpo of another"] = Dpo(reference="tiny")
     measured = {name: prepared(base, method, parallel).items for name, method in methods.items()}
     found = {name: torch.tensor([item.reference for item in items]) for name, items in measured.items()}
     written = [
