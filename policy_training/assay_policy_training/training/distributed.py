@@ -6,16 +6,17 @@ divided, which the first process does alone (`run`); how they are divided (`assa
 """
 
 import os
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from assay.errors import BadInputError
 from assay.models.memory_options import MOMENT_BYTES
-from assay.models.parallelism.distributed import Parallel, local_device
+from assay.models.parallelism.distributed import Parallel, ProcessGroup, local_device
 from assay.models.parallelism.process_group import worker_group
 from assay.models.parallelism.strategy import SingleProcess, parallel_strategy
 from assay_policy_training.core.batch import RolloutBatch
@@ -100,7 +101,8 @@ def run_worker(open_rewards: Callable[[WorkerConfig], Sequence[RewardSource]]) -
             return {}
 
         extra = [ScheduledEvaluation(config.eval_every, join)] if config.eval_every else []
-        trainer = config.begin(parallel, device, open_rewards(config), Path(os.devnull), extra)
+        with reported_once(group):
+            trainer = config.begin(parallel, device, open_rewards(config), Path(os.devnull), extra)
         join("before", trainer.policy)
         trainer.resume()
         with closing(trainer):
@@ -109,6 +111,17 @@ def run_worker(open_rewards: Callable[[WorkerConfig], Sequence[RewardSource]]) -
         if parallel.equal_passes:
             save_divided(trainer, config.prompts, None)
         join("after", trainer.policy)
+
+
+@contextmanager
+def reported_once(group: ProcessGroup) -> Iterator[None]:
+    """Around what all processes do alike: bad input that the first process reports, too, ends this one quietly."""
+    try:
+        yield
+    except BadInputError as error:
+        if group.first_failure() == (0, str(error)):
+            raise SystemExit(error.exit_code) from error
+        raise
 
 
 def save_divided(

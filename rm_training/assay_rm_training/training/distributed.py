@@ -25,6 +25,7 @@ from assay.models.quiet import quiet_transformers
 from assay.models.spec import RewardModelSpec
 from assay.score import ScoreResult
 from assay_policy_training.core.logprobs import check_head
+from assay_policy_training.training.distributed import reported_once
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.stored_dataset import share_datasets
 from assay_rm_training.methods.method import FinishesTraining, Method, PreparesData, method_of
@@ -133,7 +134,8 @@ def run_worker() -> None:
         with parallel.loading():
             trainable = method.load(config, device)
         config = config.within(context_length(trainable.model.config))
-        data, eval_data = begin(trainable, method, config, None, parallel, Path(copies))
+        with reported_once(group):
+            data, eval_data = begin(trainable, method, config, None, parallel, Path(copies))
         train(
             trainable,
             method.task(trainable, config),

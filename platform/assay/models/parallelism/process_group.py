@@ -8,7 +8,6 @@ from contextlib import contextmanager
 
 import torch
 
-from assay.errors import BadInputError
 from assay.models.devices import pick_device
 from assay.models.parallelism.distributed import (
     Parallel,
@@ -43,12 +42,7 @@ def worker_group() -> Iterator[ProcessGroup]:
     """
     try:
         with torch_process_group() as group:
-            try:
-                yield group
-            except BadInputError as error:
-                if group.first_failure() == (0, str(error)):  # the first process reports the same error
-                    raise SystemExit(error.exit_code) from error
-                raise
+            yield group
     except PeerFailedError as error:
         if error.rank == 0:
             raise SystemExit(error.exit_code) from error
