@@ -91,7 +91,7 @@ def run(options: argparse.Namespace, scratch: Path) -> None:
     report = Report("serving", measures=MEASURES, limits=LIMITS, by_wall=[*LIMITS])
     report.figures = {"dtype": "float32", "threads": options.threads, "workers": options.workers}
     report.figures["versions"] = versions("torch", "transformers", "fastapi", "uvicorn")
-    works = {options.base or (SMALL if options.quick else REAL): BESIDE}
+    works: dict[str, Sequence[Work]] = {options.base or (SMALL if options.quick else REAL): BESIDE}
     if options.quick and not options.base:
         works[REAL] = (Work(64, 1),)
     parts_left = sum(map(len, works.values()))
