@@ -6,8 +6,9 @@ propagate.
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 
 class AssayError(Exception):
@@ -96,3 +97,28 @@ def nearest_names(name: object, names: Iterable[str], most: int = 3) -> str:
     """`; did you mean A or B?`, "" where no name is near."""
     near = difflib.get_close_matches(str(name), list(names), n=most)
     return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+_TYPES = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "a text"}
+_TYPES |= {"list": "a list", "tuple": "a list", "dict": "a mapping"}
+_BOUNDS = {"greater_than_equal": ("at least", "ge"), "greater_than": ("above", "gt")}
+_BOUNDS |= {"less_than_equal": ("at most", "le"), "less_than": ("below", "lt")}
+
+
+def plain_reason(error: Mapping[str, Any]) -> str:
+    """What is wrong with a value, of one of pydantic's `errors()`: what it must be, and, where that is in it, what it
+    is."""
+    kind, message, context = str(error["type"]), str(error["msg"]), error.get("ctx") or {}
+    type_, _, fault = kind.partition("_")
+    if kind == "missing":
+        return "is missing"
+    if type_ in _TYPES and fault in ("type", "parsing", "from_float"):
+        wanted = _TYPES[type_]
+    elif kind in _BOUNDS and _BOUNDS[kind][1] in context:
+        wanted = f"{_BOUNDS[kind][0]} {context[_BOUNDS[kind][1]]}"
+    elif message.startswith("Input should be "):
+        wanted = message.removeprefix("Input should be ")
+    else:
+        return message.removeprefix("Value error, ")
+    value = error.get("input")
+    return f"must be {wanted}, not {value!r}" if isinstance(value, str | int | float) else f"must be {wanted}"

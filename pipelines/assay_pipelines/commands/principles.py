@@ -75,7 +75,7 @@ def import_feedback(
     lines = [
         f"{report.rows} rows: {report.feedback} feedback texts ({new.feedback} new), {report.principle_judgments} "
         f"principle judgments ({new.principle_judgments} new); {report.without} rows have none",
-        *(f"  rejected {n}: {reason}" for reason, n in report.rejected.items()),
+        *(f"  left out {n}: {reason}" for reason, n in report.rejected.items()),
     ]
     return CommandResult({"run": run.id, **asdict(report)}, "\n".join(lines))
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_type_hints
 import yaml
 from annotated_types import Ge, Gt, Le, Lt
 
-from assay.errors import BadInputError, NotFoundError
+from assay.errors import BadInputError, NotFoundError, plain_reason
 from assay.registry import unknown
 from assay.settings import CheckedSettings, Help
 from assay_rm_training.methods.heads_config import HeadsMethod, HeadsPenalty, Members
@@ -185,7 +185,7 @@ def loop_of(payload: Any) -> LoopConfig:
         if first["type"] == "unexpected_keyword_argument":
             names = sorted(_keys(LoopConfig, path[:-1]))
             raise unknown("setting", path[-1], names, field=".".join(path)) from error
-        raise BadInputError(first["msg"], field=".".join(path) or None) from error
+        raise BadInputError(plain_reason(first), field=".".join(path) or None) from error
 
 
 def _keys(declared: type[Any], path: list[str]) -> list[str]:

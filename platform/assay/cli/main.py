@@ -18,6 +18,7 @@ import typer
 from assay import __version__
 from assay.cli.help_panels import GroupedCommands, assign_panels
 from assay.cli.hidden_arguments import process_arguments
+from assay.cli.options import plain_message
 from assay.errors import AssayError, BackendError
 from assay.registry import announced
 from assay.system.fast_exit import exit_fast
@@ -80,6 +81,8 @@ def main(arguments: list[str] | None = None) -> None:
         _complain(error.code if line is None else BackendError.code, line or str(error), as_json="--json" in argv)
     except typer.TyperException as error:  # wrong usage: an option that is not there, a word for a number
         code = error.exit_code
+        if isinstance(error, typer.BadParameter):
+            error.message = plain_message(error)
         if message := " ".join(error.format_message().split()).rstrip("."):  # empty where the help was printed instead
             context = getattr(error, "ctx", None)
             hint = f"; see {context.command_path} --help" if context is not None else ""

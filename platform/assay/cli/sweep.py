@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
-from assay.cli.options import emit
+from assay.cli.options import emit, plain_message
 from assay.errors import BackendError, BadInputError, nearest_names
 from assay.system.plurals import counted
 
@@ -177,7 +177,7 @@ def _values(context: typer.Context, entry: str, fixed: Collection[str], *, keys:
     try:
         values = words if parameter is None else [parameter.process_value(context, word) for word in words]
     except typer.BadParameter as error:
-        raise BadInputError(f"{name}: {error.message}", field="--sweep") from error
+        raise BadInputError(f"{name}: {plain_message(error)}", field="--sweep") from error
     if len(set(map(str, values))) < len(values):
         raise BadInputError(f"{name} has a value twice", field="--sweep")
     return name.strip() if parameter is None else str(parameter.name), values

@@ -29,6 +29,7 @@ from assay.errors import (
     NotFoundError,
     RateLimitError,
     nearest_names,
+    plain_reason,
 )
 
 MEDIA_TYPE = "application/problem+json"
@@ -255,7 +256,7 @@ def _field_error(error: Mapping[str, Any], places: Mapping[str, frozenset[str]])
         return {"field": field, "message": _unknown_field(field, places)}
     if error["type"] == "too_short" and error.get("ctx", {}).get("min_length", 1) == 1:
         return {"field": _field_name(error["loc"]), "message": "is empty"}
-    return {"field": _field_name(error["loc"]), "message": str(error["msg"]).removeprefix("Value error, ")}
+    return {"field": _field_name(error["loc"]), "message": plain_reason({**error, "input": None})}
 
 
 def _merged(fields: Sequence[dict[str, str]]) -> list[dict[str, str]]:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
-from assay.errors import BadInputError, NotFoundError
+from assay.errors import BadInputError, NotFoundError, plain_reason
 from assay.registry import absolute_name
 from assay_serving.composition.combining import AnyCombination, WeightedSum
 from assay_serving.composition.shaping import AnyShape, LengthPenalty, Relative
@@ -251,21 +251,16 @@ def _field_path(payload: Any, loc: tuple[str | int, ...]) -> str:
 
 
 def _message_of(error: Mapping[str, Any]) -> str:
-    kind, message, input_value = error["type"], str(error["msg"]), error.get("input")
-    if kind == "value_error":
-        return message.removeprefix("Value error, ")
-    if kind == "missing":
-        return "is missing"
+    kind, input_value = error["type"], error.get("input")
     if kind in ("unexpected_keyword_argument", "extra_forbidden"):
         return "unknown key"
     if kind == "union_tag_not_found":
         return "its `kind` is missing"
     if kind == "union_tag_invalid":
         return f"its kind must be one of {error['ctx']['expected_tags']}"
-    text = message[0].lower() + message[1:]
     if isinstance(input_value, str) and _is_number(input_value):
-        return f"{text}, not the text {input_value!r} (YAML reads 1e-6 as a text: write 1.0e-6)"
-    return f"{text}, not {input_value!r}" if isinstance(input_value, str | int | float | bool) else text
+        return f"{plain_reason(error)}: YAML reads 1e-6 as a text, write 1.0e-6"
+    return plain_reason(error)
 
 
 def _is_number(text: str) -> bool:

@@ -157,7 +157,7 @@ def test_bad_input_is_one_line_and_an_exit_code(
         (["demo", "--nope"], 2, "No such option: --nope; see"),
         (["nonsense"], 2, "No such command 'nonsense'"),
         (["data", "import"], 2, "Missing argument 'FILE'; see"),
-        (["train", "bt", "--batch-size", "many"], 2, "Invalid value for '--batch-size'"),
+        (["train", "bt", "--batch-size", "many"], 2, "'--batch-size': must be a whole number, not 'many'"),
         (["init", "/proc/no-folder-can-be-here"], 5, "/proc/no-folder-can-be-here: "),
     ],
 )

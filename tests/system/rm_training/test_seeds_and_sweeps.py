@@ -139,7 +139,7 @@ def test_a_run_that_diverges_costs_the_others_nothing(
         (("--sweep", "learning-rat=1"), "'learning-rat' is no option that can be swept"),
         (("--sweep", "epoch=1,2"), "did you mean epochs?"),
         (("--sweep", "lr="), "field '--sweep': no values: lr=A,B"),
-        (("--sweep", "lr=fast"), "field '--sweep': lr: Input should be a valid number"),
+        (("--sweep", "lr=fast"), "field '--sweep': lr: must be a number, not 'fast'"),
         (("--sweep", "lr=1e-4,-1"), "field 'lr': must be above 0"),
         (("--sweep", "loss=hinge,nonsense"), "nonsense"),
         (("--sweep", "lr=1e-4,1e-4"), "lr has a value twice"),

@@ -160,7 +160,7 @@ def test_filters_history_and_templates(tmp_path: Path) -> None:
         ("title: [", "not readable as YAML"),
         (
             "title: t\nrequires: [q]\npairs: [{first: a, second: b, label: third}]",
-            "field 'pairs.0.label': Input should",
+            "field 'pairs.0.label': must be",
         ),
         (
             "title: t\nrequires: [q]\npairs: [{first: a, second: b, label: {value: w, codes: {}}}]",

@@ -190,12 +190,12 @@ def test_a_simulated_annotator_errs_as_often_as_stated() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"reward": {"labels": "many"}}, "field 'reward.labels': Input should be a valid integer"),
+        ({"reward": {"labels": "many"}}, "field 'reward.labels': must be a whole number, not 'many'"),
         (
             {"reward": {"labels": 1, "hosts": "x"}},
             "field 'reward.hosts': no setting is named 'hosts'; did you mean host",
         ),
-        ({"labels": {"every": 0}}, "field 'labels.every': Input should be greater than or equal to 1"),
+        ({"labels": {"every": 0}}, "field 'labels.every': must be at least 1, not 0"),
         ({"labels": {"source": "verifier"}}, "labels.source"),
         ({"reward": {"labels": 1, "start": "m"}}, "field 'reward': begin with one of start, pairs and labels"),
     ],

@@ -237,7 +237,7 @@ def test_systems_are_ranked_by_their_reward_within_prompts(tmp_path: Path) -> No
     ("yaml", "said"),
     [
         ("protocol: pairs", "no protocol is named 'pairs'; did you mean pair?"),
-        ("title: x", "field 'protocol': missing"),
+        ("title: x", "field 'protocol': is missing"),
         (
             "protocol: pair\nfields: {labels: x}",
             "field 'fields.labels': there is no such field",
@@ -246,7 +246,7 @@ def test_systems_are_ranked_by_their_reward_within_prompts(tmp_path: Path) -> No
         ("protocol: system-ranking", "field 'systems': missing"),
         ("protocol: [", "not YAML"),
         ("protocol: pair\noverall: mean", "overall"),
-        ("protocol: pair\nhub: [{repo: x, split: y}]", "field 'hub.0.repository': missing"),
+        ("protocol: pair\nhub: [{repo: x, split: y}]", "field 'hub.0.repository': is missing"),
         ("protocol: pair\nfields: {responses: []}", "field 'fields.responses'"),
         ("protocol: pair\nfields: {values: 5}", "field 'fields.values'"),
         ("protocol: three-way\nmargin: .nan", "field 'margin'"),

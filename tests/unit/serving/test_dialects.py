@@ -243,7 +243,7 @@ REFUSED = [
     ("/classify", {"input": []}, 400, "empty"),
     ("/v1/rerank", {"query": "a", "documents": []}, 400, "empty"),
     ("/classify", {"input": ""}, 400, "no tokens"),
-    ("/classify", {}, 400, "input: Field required"),
+    ("/classify", {}, 400, "input: is missing"),
     ("/classify", {"messages": [{"role": "user", "content": "Hi"}]}, 400, "assistant"),
     ("/classify", {"messages": [], "chat_template": "x"}, 400, "chat_template"),
     ("/classify", {"text": TEXT, "input_ids": [1]}, 400, "either"),

@@ -127,7 +127,7 @@ def test_groups_and_conversations_mean_the_same_items(http_client: httpx.Client,
         ("/v1/rank", {"prompt": "a", "responses": ["b"], "tie_margin": -1}, "tie_margin: "),
         ("/v1/rank", {"prompt": "a"}, "responses: "),
         ("/v1/rank", {"prompt": "a", "responses": ["b"], "repsonses": []}, "no such field; did you mean responses"),
-        ("/v1/rank", {"prompt": 3, "responses": ["b"]}, "prompt: Input should be a valid string; or: Input should"),
+        ("/v1/rank", {"prompt": 3, "responses": ["b"]}, "prompt: must be a text; or: must be"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_words(

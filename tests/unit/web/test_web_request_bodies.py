@@ -53,7 +53,7 @@ def test_every_object_in_a_body_refuses_a_field_that_it_does_not_know(client: Te
     [
         ({"lease": 0}, "lease", "there is no such field"),
         ({"unknown": 1}, "unknown", "there is no such field"),
-        ({"overlap": 0}, "overlap", "Input should be greater than or equal to 1; or: Input should be 'all'"),
+        ({"overlap": 0}, "overlap", "must be at least 1; or: must be 'all'"),
     ],
 )
 def test_a_queue_is_not_made_of_a_body_that_is_not_understood(

@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 from pydantic import ValidationError
 
-from assay.errors import BadInputError, NotFoundError
+from assay.errors import BadInputError, NotFoundError, plain_reason
 from assay_pipelines.importers.adapters.layout import AdapterLayout, layout_class
 from assay_pipelines.importers.adapters.schema import AdapterSpec
 
@@ -32,6 +32,6 @@ def adapter_class(path: Path) -> type[AdapterLayout]:
     except ValidationError as error:
         deepest = max(error.errors(), key=lambda fault: len(fault["loc"]))  # of alternatives, the one that was meant
         key = ".".join(str(part) for part in deepest["loc"] if _KEY.fullmatch(str(part))) or None
-        raise BadInputError(deepest["msg"].removeprefix("Value error, "), file=path, field=key) from error
+        raise BadInputError(plain_reason(deepest), file=path, field=key) from error
     module = f"{__package__}.published" if path.parent == PUBLISHED else str(path)
     return layout_class(spec, path.stem.replace("-", "_"), module)

@@ -22,7 +22,7 @@ import yaml
 from annotated_types import Ge, Len
 from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
-from assay.errors import BadInputError
+from assay.errors import BadInputError, plain_reason
 from assay_rm_training.benchmarks.records import HubSplit
 
 Label = int | Literal["tie"]
@@ -109,6 +109,7 @@ def description_of(text: str, name: str) -> BenchmarkDescription:
         raise BadInputError(f"not YAML: {' '.join(str(error).split())}") from error
     except ValidationError as error:
         first = error.errors()[0]
-        messages = {"missing": "missing", "unexpected_keyword_argument": "there is no such field"}
         where = ".".join(map(str, first["loc"]))
-        raise BadInputError(messages.get(first["type"], first["msg"]), field=where) from error
+        unexpected = first["type"] == "unexpected_keyword_argument"
+        reason = "there is no such field" if unexpected else plain_reason(first)
+        raise BadInputError(reason, field=where) from error
