@@ -34,7 +34,7 @@ from assay.planning.least_memory import require_memory
 from assay.registry import unknown
 from assay.runs.callbacks import Callback, StepCallback
 from assay.runs.json_log import METRICS_FILE
-from assay.runs.model_run import RunPlan, copy_run_files, model_folder, model_run
+from assay.runs.model_run import RunPlan, copy_run_files, model_run
 from assay.runs.progress_bar import progress_bar
 from assay.runs.record import Run, find_artifact, folder_digest, locate_model, mark_dead_runs, model_of_version
 from assay.runs.trackers import open_trackers, require_trackers
@@ -171,7 +171,6 @@ def train_policy(
     mark_dead_runs(workspace)
     if resume is not None:
         _require_ended(workspace, resume)
-    model_folder(workspace, plan.name, force=plan.force or None)
     require_trackers(plan.track)
     if resume is not None and not checkpoints(workspace.runs / resume):
         raise BadInputError(
@@ -182,6 +181,7 @@ def train_policy(
     prepared = _prepared(workspace, plan, prompts, rewards, sets, watched)
     inputs = _inputs(workspace, plan, rewards, resume)
     settings = plan.to_dict() | {"processes": world_size(), "division": resolve(plan.parallel)}
+    # Refuses a name in use, after all that is wrong with the run itself.
     with model_run(workspace, "rl", plan.name, settings, force=plan.force or None, inputs=inputs) as (run, target):
         plan.write(run.folder)
         if resume is not None:

@@ -9,6 +9,7 @@ import pytest
 
 from assay.cli.main import main
 from assay.errors import BadInputError
+from assay.workspace import Workspace
 from assay_policy_training.plugins.protocols import StopRule
 from assay_policy_training.plugins.watch.stop_rules import NoProgress, OutOfBounds, missing_metrics
 from assay_policy_training.recipe.loading import load_recipe, refuse_contradictions
@@ -91,3 +92,12 @@ def test_an_option_and_an_override_of_one_key_agree() -> None:
     for text in ("optimisation.lr=2e-5", " optimisation.lr =2e-5", "sampling.stop=[STOP]", "optimisation.lr=[1"):
         with pytest.raises(BadInputError, match=r"says .*--set says .*give one of them"):
             refuse_contradictions([text], options)
+
+
+def test_a_name_in_use_does_not_hide_what_else_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (Workspace.create(tmp_path / "w").models / "taken").mkdir()
+    assert rl(tmp_path / "w", "--name", "taken", "--set", "sampling.max_prompt_tokens=4") == 2
+    assert "more than 4 tokens" in capsys.readouterr().err.splitlines()[-1]
+    assert rl(tmp_path / "w", "--name", "taken") == 2
+    assert "a model 'taken' exists; choose another --name" in capsys.readouterr().err.splitlines()[-1]
+    assert not list((tmp_path / "w" / "runs").glob("*"))
