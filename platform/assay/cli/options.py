@@ -28,5 +28,5 @@ def emit(payload: dict[str, Any], text: str, *, as_json: bool) -> None:
 
 def plain_message(error: typer.BadParameter) -> str:
     """With what the value must be, where a type's own reader refused it."""
-    reasons = getattr(error.__cause__, "errors", list)()
+    reasons: list[dict[str, Any]] = getattr(error.__cause__, "errors", list)()
     return plain_reason(reasons[0]) if reasons else error.message
