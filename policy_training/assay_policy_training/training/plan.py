@@ -164,7 +164,7 @@ class PlannedPolicy:
 
         def generate() -> None:
             with policy.gathered_parameters():
-                decoding.longest()
+                decoding.longest(on_cpu=self.card.kernels == "cpu")
 
         cost = measured(loaded, optimisers, generate)
         at_once = min(decoding.at_once, len(decoding.ids)) * decoding.group_size

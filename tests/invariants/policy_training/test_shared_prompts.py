@@ -1,5 +1,6 @@
 """A prompt that is read once for its group: what rows that each hold it would draw, and dense attention's numbers."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor
 
 from assay.domain import Message
+from assay.planning.fake_step import measured
 from assay_policy_training.core.policy import Lora, Policy
 from assay_policy_training.core.prompt import PromptItem
 from assay_policy_training.core.sampling import Sampling
@@ -92,3 +94,20 @@ def test_it_is_dense_attention(prompts: list[int], dtype: torch.dtype) -> None:
     dense = torch.nn.functional.scaled_dot_product_attention(query.float(), keys, values, attn_mask=mask, scale=0.3)
     tolerance = 1e-6 if dtype == torch.float32 else 0.02
     torch.testing.assert_close(found.float(), dense.transpose(1, 2), atol=tolerance, rtol=tolerance)
+
+
+def test_the_plan_of_the_longest_rows_is_what_generation_takes() -> None:
+    policy = Policy("tiny", device=torch.device("cpu"), max_prompt_tokens=1024)
+    policy.model.generation_config.eos_token_id = [-1]  # none ends before its last token
+    items = [PromptItem((Message("user", "word " * 150 + str(number)),)) for number in range(2)]
+    sampler = TransformersSampler(policy, Sampling(max_new_tokens=200, rows_at_once=16, max_prompt_tokens=1024))
+
+    def peak(step: Callable[[Decoding], object]) -> int:
+        decoding = sampler._decoding(items, 8, 3)
+        return measured([policy.model], [], lambda: step(decoding)).bytes
+
+    weights = sum(parameter.nbytes for parameter in policy.model.parameters())
+    generated, planned = (peak(step) - weights for step in (lambda one: list(one.run()), Decoding.longest))
+    assert generated <= planned * 1.02
+    assert planned < 1.1 * generated
+    assert peak(lambda one: one.longest(on_cpu=False)) - weights > 1.4 * generated

@@ -418,19 +418,23 @@ class Decoding:
                 seen[index] &= counted <= counted[-1] - (length - end)
 
     @torch.no_grad()
-    def longest(self) -> Tensor:
+    def longest(self, *, on_cpu: bool = True) -> Tensor:
         """[rows,V] of the last token of as many rows as are generated at once, were all to have every token that they
-        may: what generation takes at most. Changes nothing."""
+        may: what generation takes at most. Changes nothing. `on_cpu`: where it is planned for."""
         ids, seen = self.ids[: self.at_once], self.seen_prompts[: self.at_once]
         cache = self._new_cache()
         self._forward(ids, seen, position_ids(seen), cache)
-        cache.batch_repeat_interleave(self.group_size)
-        for layer in cache.layers:
-            shape = (*layer.keys.shape[:2], self.limit - 1, layer.keys.shape[3])
-            layer.update(layer.keys.new_zeros(shape), layer.values.new_zeros(shape))
-        rows = len(ids) * self.group_size
-        seen = seen.new_ones(rows, ids.shape[1] + self.limit)
-        last, places = ids[:1, -1:].expand(rows, 1), position_ids(seen)[:, -1:]
+        rows, prompts = len(ids) * self.group_size, cache
+        if shared := self._shares and on_cpu and plain(cache):
+            cache = self._new_cache()
+        else:
+            cache.batch_repeat_interleave(self.group_size)
+        for layer, prompt in zip(cache.layers, prompts.layers, strict=True):
+            shape = (rows, prompt.keys.shape[1], self.limit - 1, prompt.keys.shape[3])
+            layer.update(prompt.keys.new_zeros(shape), prompt.values.new_zeros(shape))
+        seen = seen.new_ones(rows, self.limit if shared else ids.shape[1] + self.limit)
+        last = ids[:1, -1:].expand(rows, 1)
+        places = torch.full_like(last, ids.shape[1] + self.limit - 1)
         return self.scaled(self._forward(last, seen, places, cache).float())
 
     def _new_cache(self) -> Any:
