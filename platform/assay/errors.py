@@ -113,12 +113,12 @@ def plain_reason(error: Mapping[str, Any]) -> str:
     if kind == "missing":
         return "is missing"
     if type_ in _TYPES and fault in ("type", "parsing", "from_float"):
-        wanted = _TYPES[type_]
+        requirement = _TYPES[type_]
     elif kind in _BOUNDS and _BOUNDS[kind][1] in context:
-        wanted = f"{_BOUNDS[kind][0]} {context[_BOUNDS[kind][1]]}"
+        requirement = f"{_BOUNDS[kind][0]} {context[_BOUNDS[kind][1]]}"
     elif message.startswith("Input should be "):
-        wanted = message.removeprefix("Input should be ")
+        requirement = message.removeprefix("Input should be ")
     else:
         return message.removeprefix("Value error, ")
     value = error.get("input")
-    return f"must be {wanted}, not {value!r}" if isinstance(value, str | int | float) else f"must be {wanted}"
+    return f"must be {requirement}, not {value!r}" if isinstance(value, str | int | float) else f"must be {requirement}"

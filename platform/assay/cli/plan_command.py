@@ -36,9 +36,9 @@ def plan(
 
     if command[0] not in _PLANNED:
         raise BadInputError(f"plans {' and '.join(_PLANNED)}, not {command[0]}")
-    mine = [name for field in fields_of(PlanRequest) for name in re.split(r"[,/] ?", field.option)]
+    plan_options = [name for field in fields_of(PlanRequest) for name in re.split(r"[,/] ?", field.option)]
     for word in command:
-        if (option := word.partition("=")[0]) in mine:
+        if (option := word.partition("=")[0]) in plan_options:
             text = f"is an option of plan, in front of the training: assay plan {option} ... {command[0]} ..."
             raise BadInputError(text, field=option)
     arguments = [*command, "--json"] if as_json and "--json" not in command else command

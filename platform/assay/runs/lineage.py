@@ -152,8 +152,8 @@ def _describe(db: Connection, refs: Sequence[str]) -> dict[str, tuple[str, str]]
         by_kind.setdefault(kind, []).append(ref)
     described = {ref: (kind, about) for kind, those in by_kind.items() for ref, about in _lines(db, kind, those)}
     for kind in ("file", "model"):
-        rest = [ref for ref in dict.fromkeys(refs) if ref not in described]
-        described |= {ref: (kind, about) for ref, about in _lines(db, kind, rest)}
+        undescribed = [ref for ref in dict.fromkeys(refs) if ref not in described]
+        described |= {ref: (kind, about) for ref, about in _lines(db, kind, undescribed)}
     return described
 
 

@@ -249,8 +249,8 @@ def model_of_version(workspace: Workspace, version: str, name: str) -> dict[str,
                ORDER BY created_at DESC""",
             {"version": version, "kinds": list(MODEL_KINDS)},
         ).fetchall()
-    named_so = [row for row in rows if row[1] == name] or rows
-    return {named_so[0][0]: "artifact"} if len({row[1] for row in named_so}) == 1 else {version: "model_version"}
+    artifacts = [row for row in rows if row[1] == name] or rows
+    return {artifacts[0][0]: "artifact"} if len({row[1] for row in artifacts}) == 1 else {version: "model_version"}
 
 
 def recorded_path(name: str) -> str:

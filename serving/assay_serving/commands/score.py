@@ -130,16 +130,16 @@ def score(
         here = Workspace.find(workspace) if save else None
         about = {"input": file_hash(file) if file else [prompt, response], "principle": principle, "save": save}
         about |= {"source": source, **scorer.info.to_dict()}
-        output, kept = None, out
+        output, path = None, out
         if here is not None and file is not None and out is None:  # removed once standard output has all of them
             digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
-            kept = here.root / "evaluations" / f"scores-{digest}.jsonl"
-            kept.parent.mkdir(exist_ok=True)
-        if kept is not None:
-            if kept.parent.is_dir() and (kept.is_file() or not kept.exists()):  # or two would mix their lines
+            path = here.root / "evaluations" / f"scores-{digest}.jsonl"
+            path.parent.mkdir(exist_ok=True)
+        if path is not None:
+            if path.parent.is_dir() and (path.is_file() or not path.exists()):  # or two would mix their lines
                 hint = "wait for it or name another --out" if out is not None else "wait for it"
-                stack.enter_context(locked_name(kept, hint=hint))
-            output = ScoreFile(kept, about)
+                stack.enter_context(locked_name(path, hint=hint))
+            output = ScoreFile(path, about)
             stack.push(lambda kind, error, trace: output.close(complete=kind is None, keep=out is not None))
             if output.report.rows:
                 typer.echo(f"assay: {output.report.rows} rows were scored before; going on after them", err=True)
@@ -203,9 +203,9 @@ def score(
     if run is not None:
         payload |= {"run": run.id, "stored": stored, "stored_before": before}
         version = stored_version(scorer.info.version, scorer.info.dtype)
-        known = f"; {before} there already" if before else ""
+        already = f"; {before} there already" if before else ""
         model_name = f"{scorer.info.name} ({version})"
-        summary += f"\nstored {counted(stored, 'score')} of {model_name} in {run.workspace.root}{known}; {run.id}"
+        summary += f"\nstored {counted(stored, 'score')} of {model_name} in {run.workspace.root}{already}; {run.id}"
     if file is None:
         lines = [
             _readable(result, answer, other_format(scorer.info))
