@@ -159,6 +159,10 @@ def test_supervised_start_then_reinforcement_then_scores(assay: Run, workspace: 
         assert said in err
     records = (workspace.runs / made["run_id"] / "items.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(records) == 4
+    options = ("--data", data, "--base", "judge", "--name", "another", "--device", "cpu", *SMALL, "-w", workspace.root)
+    code, out, err = assay("train", "generative-rl", *options)
+    assert code == 0, err
+    assert out.startswith("another: 4 rows, 2 steps, in float32 on cpu\n")
 
 
 def test_ctrl_c_in_a_reinforcement_says_how_to_resume(
