@@ -95,11 +95,12 @@ def run(options: argparse.Namespace, scratch: Path) -> None:
     if options.quick and not options.base:
         works[REAL] = (Work(64, 1),)
     parts_left = sum(map(len, works.values()))
-    for base, kinds in works.items():
-        save_model(base, scratch / base)
-        parts_left = in_turns(report, base, scratch / base, kinds, options, parts_left)
+    folders = [scratch / f"model-{number}" for number in range(len(works))]  # not by name: --base may be a path
+    for folder, (base, kinds) in zip(folders, works.items(), strict=True):
+        save_model(base, folder)
+        parts_left = in_turns(report, base, folder, kinds, options, parts_left)
     if not options.quick:
-        alone(report, options, scratch / next(iter(works)))
+        alone(report, options, folders[0])
     for name, value in report.figures.items():
         print(f"{name}: {value}")
     report.finish(options)

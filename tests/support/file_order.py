@@ -6,6 +6,7 @@ LONG_FILES = (
     "test_stage1_loop.py",
     "test_distributed_policy.py",
     "test_recipes.py",
+    "test_first_hour.py",
     "test_web_curate.py",
     "test_curation_stages.py",
     "test_readme.py",

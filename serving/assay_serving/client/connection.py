@@ -25,9 +25,9 @@ KEEP_ALIVE_S = 30.0  #: shorter than the server's, so that no request meets a co
 API_KEY_VARIABLE = "ASSAY_API_KEY"
 
 C = TypeVar("C", httpx.Client, httpx.AsyncClient)
-#: The end of an address that is a route's: the client adds the routes itself.
+#: The end of an address that is a route's: the client adds the routes itself. Not `//score`: a host of that name.
 _ROUTE = re.compile(
-    r"((/v1)?/(score|compare|principles|models|rerank|classify|pooling|get_reward|reward|verify|chat/completions|health)"
+    r"(?<!/)((/v1)?/(score|compare|principles|models|rerank|classify|pooling|get_reward|reward|verify|chat/completions|health)"
     r"|/v1)/?$"
 )
 PriorityName = Literal["interactive", "bulk"]

@@ -152,7 +152,7 @@ def score(
             from assay.runs.record import start_run
 
             settings = {"source": source, "file": str(file) if file else None, **scorer.info.to_dict()}
-            inputs = _inputs(here, file, model if reward is None else None, scorer.info)
+            inputs = _inputs(here, file, None if is_url(source) else source, scorer.info)
             run = stack.enter_context(start_run(here, "score", settings, inputs=inputs))
             if out is not None and (out.is_file() or not out.exists()):
                 run.link("output", "file", str(out.resolve()))

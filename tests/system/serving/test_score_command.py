@@ -163,9 +163,11 @@ def test_saved_scores_are_in_the_workspace_with_their_run(
         assert (reward is None) == (error is not None)
         assert (model, version, run_id) == ("tiny-rm", offline.info.version, summary["run"])
     assert runs == [("score", "done")] * 2
-    lineage = json.loads(run(capsys, "lineage", summary["run"], "-w", workspace.root, "--json", "--depth", "1")[1])
-    reads = {node["id"] for branch in lineage["came_from"] for node in branch["nodes"]}
-    assert reads == {str(lines_file), offline.info.version}
+    as_model = ("--model" if argument == "--reward" else argument for argument in arguments)  # the server, too
+    for run_id in (json.loads(run(capsys, *as_model)[1])["run"], summary["run"]):
+        lineage = json.loads(run(capsys, "lineage", run_id, "-w", workspace.root, "--json", "--depth", "1")[1])
+        reads = {node["id"] for branch in lineage["came_from"] for node in branch["nodes"]}
+        assert reads == {str(lines_file), offline.info.version}
     relations = {branch["relation"]: len(branch["nodes"]) for branch in lineage["came_of_it"]}
     assert relations == {"wrote": 1, "scored": 5, "wrote prompts": 1, "wrote responses": 5}
 

@@ -570,4 +570,5 @@ def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(
 def test_a_route_in_place_of_the_address_names_the_address(route: str) -> None:
     with pytest.raises(BadInputError, match=r"is a route of a server, .* asked for: http://gpu:8000/rewards$"):
         RewardClient(f"http://gpu:8000/rewards{route}")
-    RewardClient("http://gpu:8000/rewards").close()  # behind a proxy
+    for address in ("http://gpu:8000/rewards", "http://reward", "https://score/"):  # behind a proxy; hosts' own names
+        RewardClient(address).close()
