@@ -205,7 +205,7 @@ def score(
         version = stored_version(scorer.info.version, scorer.info.dtype)
         already = f"; {before} there already" if before else ""
         model_name = f"{scorer.info.name} ({version})"
-        summary += f"\nstored {counted(stored, 'score')} of {model_name} in {run.workspace.root}{already}; {run.id}"
+        summary += f"\nstored {counted(stored, 'result')} of {model_name} in {run.workspace.root}{already}; {run.id}"
     if file is None:
         lines = [
             _readable(result, answer, other_format(scorer.info))

@@ -147,7 +147,7 @@ def test_saved_scores_are_in_the_workspace_with_their_run(
     summary = json.loads(run(capsys, *arguments)[1])
     again = json.loads(run(capsys, *arguments)[1])
     assert summary["run"] != again["run"]
-    # "Gold." is there twice
+    # "Gold." is there twice; a failure is stored, too
     assert (summary["stored"], summary["stored_before"], again["stored"], again["stored_before"]) == (5, 1, 0, 6)
     with workspace.store.unit() as db:
         rows = db.execute(
@@ -366,5 +366,5 @@ def test_a_killed_command_that_saves_resumes_without_a_file(
         mark = db.execute("SELECT run_id, count(*) FROM scores GROUP BY 1").fetchall()
     assert len(mark) == 2  # some were stored by the run that was killed
     code, _, err = run(capsys, *command)
-    assert "stored 0 scores of " in err.splitlines()[-1]
+    assert "stored 0 results of " in err.splitlines()[-1]
     assert "16 there already" in err.splitlines()[-1]
