@@ -4,7 +4,8 @@ One thread, CPU seconds. Floating-point operations are counted by torch as they 
 three times those of its forward pass, so that what is computed twice earns nothing. The attainable rate is that of the
 product of a linear layer of the model, alone and with its weights laid out for oneDNN, measured before and after each
 cell of each round. Ratios are a cell's rate to the attainable one of its number format; the "peer" is the processor.
-Generation is compared with its products alone, too, at its number of rows.
+A step of GRPO is its generation and its update together. Generation is compared with its products alone, too, at its
+number of rows.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ LIMIT = 0.6
 CALIBRATION_S = 0.3  #: of products, before and after a cell
 ROWS = 1024  #: of the product that is attainable: about what a pass has
 PRODUCTS = 8  #: tokens of the products of generation alone
+#: Beginnings of the names of what has a limit; generation and update are parts of a step.
+END_TO_END = ("scoring", "reward-model training", "policy step")
 PRODUCTS_ALONE = "policy generation's products alone,"  #: a cell's name
 #: Number formats whose products the processor has.
 FORMATS = {"float32": torch.float32} | ({"bfloat16": torch.bfloat16} if has_fast_bfloat16(torch.device("cpu")) else {})
@@ -84,7 +87,8 @@ class Cell:
     times: int = 1
     varies: bool = False
     flops: float = 0.0
-    rates: list[float] = field(default_factory=list)
+    work: list[float] = field(default_factory=list)  #: useful operations of each round
+    seconds: list[float] = field(default_factory=list)
     limits: list[float] = field(default_factory=list)
     kernel: list[float] = field(default_factory=list)  #: share of the seconds that are the system's (page faults)
 
@@ -96,8 +100,14 @@ class Cell:
         self.kernel.append((resource.getrusage(resource.RUSAGE_SELF).ru_stime - system) / seconds)
         if self.varies or not self.flops:
             self.flops = counted(self.forward) * self.times
-        self.rates.append(self.flops / seconds / 1e9)
+        self.work.append(self.flops)
+        self.seconds.append(seconds)
         self.limits.append((before + attainable.measure(self.number_format)) / 2)
+
+    @property
+    def rates(self) -> list[float]:
+        """GFLOP/s of each round."""
+        return [work / seconds / 1e9 for work, seconds in zip(self.work, self.seconds, strict=True)]
 
     def shares(self) -> list[float]:
         return [rate / limit for rate, limit in zip(self.rates, self.limits, strict=True)]
@@ -273,7 +283,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
         for cell in cells:
             cell.measure(attainable)
         longest, number = max(longest, time.perf_counter() - started), number + 1
-    report = Report("attainable", measures=MEASURES, limits={cell.name: LIMIT for cell in cells})
+    report = Report("attainable", measures=MEASURES)
     report.figures = {"rounds": number, "threads": 1}
     few = Refusal(f"{number} rounds within the budget, it takes {LEAST_ROUNDS}")
     for cell in cells:
@@ -287,6 +297,11 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     generated, alone = (
         [cell for cell in cells if name in cell.name] for name in ("policy generation, ", PRODUCTS_ALONE)
     )
+    updated = [cell for cell in cells if "policy update, " in cell.name]
+    if generated and updated:
+        name = f"policy step, {generated[0].number_format}"
+        report.ratios[name] = Spread.of(together(generated[0], updated[0])) if number >= LEAST_ROUNDS else few
+    report.limits = {name: LIMIT for name in report.ratios if name.startswith(END_TO_END)}
     if generated and alone:  # what is not products: attention, sampling, layout of the weights, calls
         pairs = zip(generated[0].shares(), alone[0].shares(), strict=True)
         parts = [one / other for one, other in pairs]
@@ -294,6 +309,14 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     for name, value in report.figures.items():
         print(f"{name}: {value}")
     report.finish(options)
+
+
+def together(*parts: Cell) -> list[float]:
+    """Share of each round of work one after the other."""
+    rounds = zip(*(zip(part.work, part.seconds, part.limits, strict=True) for part in parts), strict=True)
+    return [
+        sum(work for work, _, _ in each) / sum(seconds * limit * 1e9 for _, seconds, limit in each) for each in rounds
+    ]
 
 
 def profile(cell: Cell) -> None:
