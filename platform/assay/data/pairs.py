@@ -5,7 +5,9 @@ Covers: JSON Lines (also .gz, .zst), Parquet and CSV in TRL's explicit form and 
 import` first; nothing here needs a workspace unless a snapshot is named.
 """
 
+import os
 from collections.abc import Callable, Collection, Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +19,7 @@ from assay.errors import NotFoundError, nearest_names
 from assay.workspace import Workspace
 
 Rows = TypeVar("Rows", bound=Collection[Any])
+_MOST_FILES = 1000  #: of a folder, that a slip is compared with
 
 
 def read_pair_file(path: str | Path) -> list[PreferencePair]:
@@ -95,8 +98,10 @@ def _snapshot_names(workspace: Workspace) -> list[str]:
 
 
 def _files_beside(path: Path, data: str | Path) -> list[str]:
-    """As `data` would name them."""
-    if not path.parent.is_dir():
+    """As `data` would name them; none of a folder that cannot be read, of a large one the first."""
+    above = str(data).rstrip(os.sep).removesuffix(path.name)
+    try:
+        with os.scandir(path.parent) as entries:
+            return [f"{above}{other.name}" for other in islice(entries, _MOST_FILES) if other.is_file()]
+    except OSError:
         return []
-    above = str(data).removesuffix(path.name)
-    return [f"{above}{other.name}" for other in path.parent.iterdir() if other.is_file()]

@@ -60,7 +60,7 @@ def show_plan_line(
     rows: str,
 ) -> None:
     """On standard error: the plan of this training of these `rows`, or with which command to make it. For after the
-    last check: what is refused has no plan."""
+    last check of settings: what is refused by them has no plan."""
     command = plan_command(sys.argv, ranks)
     print(plan_line(base, settings, *usable_memory(device), ranks, rows, command), file=sys.stderr, flush=True)
 

@@ -83,8 +83,10 @@ def with_references(
     data = checked_starts(data)
     file = _reference_file(data, version) if parallel.main else None
     if parallel.share(file is not None and file.is_file()):
-        log.warning("%s: used again, measured by an interrupted run", file)
-        references = np.load(file) if file is not None else np.empty(0)
+        references = np.empty(0)  # of a follower, which gets the new items from the first process
+        if file is not None:
+            log.warning("%s: used again, measured by an interrupted run", file)
+            references = np.load(file)
     else:
         references = _measured(trainable, head_of, forward, data, parallel)
         if file is not None:

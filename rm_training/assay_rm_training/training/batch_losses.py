@@ -12,6 +12,7 @@ Micro-batches: this process's items of a batch, split into forward passes by tok
 used for (`loop.py`, `eval_step.py`).
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -72,11 +73,14 @@ def batch_term(
             assert part.outputs is not None  # of a task with a batch term
             computed += numbers
             outputs.append(part.outputs.float()[: len(numbers)])
-    every: dict[int, torch.Tensor] = {}
-    on_host = torch.cat(outputs).cpu() if outputs else ()
-    for of_one in parallel.gather(dict(zip(computed, on_host, strict=True))):
-        every |= of_one
-    all_outputs = torch.stack([every[number] for number in range(len(items))]).requires_grad_()
+    on_host = torch.cat(outputs).cpu() if outputs else None
+    gathered = parallel.gather((computed, on_host))
+    (width,) = {part.shape[1:] for _, part in gathered if part is not None}
+    all_outputs = torch.full((len(items), *width), math.nan)  # a row that no process computed would not go unseen
+    for numbers, part in gathered:
+        if part is not None:
+            all_outputs[numbers] = part
+    all_outputs.requires_grad_()
     term = task.batch_term(items, all_outputs)
     (gradient,) = torch.autograd.grad(term, all_outputs)
     return BatchTerm(float(term.detach()), gradient)

@@ -70,6 +70,8 @@ def test_what_is_trained_otherwise_is_planned_otherwise() -> None:
     whole, shared = cost(), cost(ranks=4).peak
     twice = cost(positive=0.1)  # a second forward pass, for a term of the batch
     assert sum(twice.flops.values()) == pytest.approx(sum(whole.flops.values()) * 4 / 3, rel=0.05)
+    divided = [sum(cost(2, positive=positive).flops.values()) for positive in (0.0, 0.1)]
+    assert divided[1] == pytest.approx(divided[0] * 4 / 3, rel=0.05)
     assert cost(gradient_checkpointing=True).peak["activations"] < 0.6 * whole.peak["activations"]
     assert shared["parameters"] < whole.peak["parameters"] / 3
     assert shared["optimiser"] < whole.peak["optimiser"] / 3

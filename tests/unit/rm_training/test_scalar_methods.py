@@ -108,7 +108,7 @@ NEEDS: dict[str, tuple[int, dict[str, Any]]] = {
     "steps": (96, {"epochs": 4}),
 }
 by_case = pytest.mark.parametrize("case", CASES)
-#: Resumed, they differ from another case by a formula alone.
+#: Resumed, they differ from another case by a formula, or in measuring references (a scenario on several processes).
 FORMULAS = ("davidson", "bounded focal", "grm dpo", "lists by pairs", "ratings, the worst")
 by_loop = pytest.mark.parametrize(
     "case", [pytest.param(case, marks=pytest.mark.slow) if case in FORMULAS else case for case in CASES]
