@@ -83,7 +83,7 @@ def with_references(
     data = checked_starts(data)
     file = _reference_file(data, version) if parallel.main else None
     if parallel.share(file is not None and file.is_file()):
-        references = np.empty(0)  # of a follower, which gets the new items from the first process
+        references: np.ndarray[Any, Any] = np.empty(0)  # of a follower: the first process sends it the new items
         if file is not None:
             log.warning("%s: used again, measured by an interrupted run", file)
             references = np.load(file)

@@ -75,11 +75,11 @@ def batch_term(
             outputs.append(part.outputs.float()[: len(numbers)])
     on_host = torch.cat(outputs).cpu() if outputs else None
     gathered = parallel.gather((computed, on_host))
-    (width,) = {part.shape[1:] for _, part in gathered if part is not None}
+    (width,) = {rows.shape[1:] for _, rows in gathered if rows is not None}
     all_outputs = torch.full((len(items), *width), math.nan)  # a row that no process computed would not go unseen
-    for numbers, part in gathered:
-        if part is not None:
-            all_outputs[numbers] = part
+    for numbers, rows in gathered:
+        if rows is not None:
+            all_outputs[numbers] = rows
     all_outputs.requires_grad_()
     term = task.batch_term(items, all_outputs)
     (gradient,) = torch.autograd.grad(term, all_outputs)
