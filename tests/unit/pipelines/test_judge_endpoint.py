@@ -507,7 +507,7 @@ def test_an_answer_that_cannot_be_written_is_not_paid_again(workspace: Workspace
 SCRIPT = """
     import sys
     from pathlib import Path
-    sys.path.insert(0, sys.argv[3])
+    sys.path[:0] = sys.argv[3:]
     from test_judge_endpoint import judge_of, questions
     from assay.workspace import Workspace
     from assay_pipelines.judging.asking import ask
@@ -531,7 +531,8 @@ def test_kill_9_in_the_middle_of_asking_loses_nothing_and_pays_nothing_twice(wor
 
     with fake_endpoint(longer_wins(), faults=hold) as fake:
         command = [sys.executable, "-c", textwrap.dedent(SCRIPT)]
-        command += [str(workspace.root), fake.base_url, str(Path(__file__).parent)]
+        here = Path(__file__).parent
+        command += [str(workspace.root), fake.base_url, str(here), str(here.parents[1] / "support")]
         for number in (30, 70):
             stop_at = number
             reached.clear()
