@@ -135,6 +135,17 @@ def _raised(error: BaseException) -> CallError:
 
 def _started_loop(name: str) -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
     loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True, name=f"reward {name}")
+    thread = threading.Thread(target=_run_and_close, args=(loop,), daemon=True, name=f"reward {name}")
     thread.start()
     return loop, thread
+
+
+def _run_and_close(loop: asyncio.AbstractEventLoop) -> None:
+    """Until it is stopped; what is still pending is cancelled, and not waited for."""
+    try:
+        loop.run_forever()
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0))
+    finally:
+        loop.close()
