@@ -78,8 +78,21 @@ def refuse_contradictions(overrides: Iterable[str], by_option: Iterable[tuple[st
     chosen = {key.strip(): text for key, _, text in (override.partition("=") for override in overrides)}
     for option, override in by_option:
         key, _, text = override.partition("=")
-        if key in chosen and _number_or_yaml(chosen[key]) != _number_or_yaml(text):
-            raise BadInputError(f"{option} says {text}, --set says {key}={chosen[key]}: give one of them", field=key)
+        names = key.split(".")
+        for depth in range(1, len(names) + 1):
+            section = ".".join(names[:depth])
+            for value in _inside(chosen.get(section), names[depth:]):
+                if value != _number_or_yaml(text):
+                    message = f"{option} says {text}, --set says {section}={chosen[section]}: give one of them"
+                    raise BadInputError(message, field=key)
+
+
+def _inside(text: str | None, names: Sequence[str]) -> list[Any]:
+    """The value under these names of an override's text, in a list; an empty one where it has none."""
+    value = None if text is None else _number_or_yaml(text)
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return [] if value is None else [_number_or_yaml(value) if isinstance(value, str) else value]
 
 
 def _number_or_yaml(text: str) -> Any:

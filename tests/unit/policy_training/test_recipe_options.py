@@ -87,9 +87,11 @@ def test_a_run_tells_of_its_rules_metrics(tmp_path: Path, caplog: pytest.LogCapt
 
 def test_an_option_and_an_override_of_one_key_agree() -> None:
     options = [("--lr", "optimisation.lr=1e-05"), ("--stop", 'sampling.stop=["END"]')]
-    for text in ("optimisation.lr=0.00001", "optimisation.lr=1e-5", "sampling.stop=[END]", "kl.coefficient=1"):
+    same = ("optimisation.lr=0.00001", "optimisation.lr=1e-5", "optimisation={lr: 1e-5}", "sampling.stop=[END]")
+    for text in (*same, "optimisation={epochs: 2}", "kl.coefficient=1"):
         refuse_contradictions([text], options)
-    for text in ("optimisation.lr=2e-5", " optimisation.lr =2e-5", "sampling.stop=[STOP]", "optimisation.lr=[1"):
+    other = ("optimisation.lr=2e-5", " optimisation.lr =2e-5", "optimisation={lr: 2e-5}", "sampling.stop=[STOP]")
+    for text in (*other, "optimisation.lr=[1"):
         with pytest.raises(BadInputError, match=r"says .*--set says .*give one of them"):
             refuse_contradictions([text], options)
 
