@@ -89,10 +89,10 @@ def refuse_contradictions(overrides: Iterable[str], by_option: Iterable[tuple[st
 
 def _inside(text: str | None, names: Sequence[str]) -> list[Any]:
     """The value under these names of an override's text, in a list; an empty one where it has none."""
-    value = None if text is None else _number_or_yaml(text)
+    value = MISSING if text is None else _number_or_yaml(text)
     for name in names:
-        value = value.get(name) if isinstance(value, dict) else None
-    return [] if value is None else [_number_or_yaml(value) if isinstance(value, str) else value]
+        value = value.get(name, MISSING) if isinstance(value, dict) else MISSING
+    return [] if value is MISSING else [_number_or_yaml(value) if isinstance(value, str) else value]
 
 
 def _number_or_yaml(text: str) -> Any:

@@ -124,7 +124,7 @@ def _measured(
         with forward.autocast(trainable):
             return response_log_probs(hidden, items, head_of(trainable))
 
-    references = np.zeros((len(data), len(data.items[0].starts)))
+    references = np.full((len(data), len(data.items[0].starts)), np.nan)  # not 0 for what nobody measured
     trained = trainable.model.training
     trainable.model.train(False)
     costs = [forward.cost(item.group) for item in data.items]

@@ -128,10 +128,12 @@ def score(
         else:
             rows = read_rows(file, principle)
         here = Workspace.find(workspace) if save else None
-        about = {"input": file_hash(file) if file else [prompt, response], "principle": principle, "save": save}
-        about |= {"source": source, **scorer.info.to_dict()}
-        output, path = None, out
-        if here is not None and file is not None and out is None:  # removed once standard output has all of them
+        output, path, about = None, out, dict[str, object]()
+        hidden = here is not None and file is not None and out is None
+        if hidden or out is not None:
+            about = {"input": file_hash(file) if file else [prompt, response], "principle": principle, "save": save}
+            about |= {"source": source, **scorer.info.to_dict()}
+        if here is not None and hidden:  # removed once standard output has all of its lines
             digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
             path = here.root / "evaluations" / f"scores-{digest}.jsonl"
             path.parent.mkdir(exist_ok=True)
@@ -156,11 +158,10 @@ def score(
             run = stack.enter_context(start_run(here, "score", settings, inputs=inputs))
             if out is not None and (out.is_file() or not out.exists()):
                 run.link("output", "file", str(out.resolve()))
-        total: int | None = len(response or ())
+        total = len(response or ())
         if file is not None:
-            after, total = output.last_row if output is not None else 0, None
-            if file.is_file():  # what is none can be read once
-                total = sum(len(row.items) for row in read_rows(file, principle) if row.number > after)
+            after = output.last_row if output is not None else 0
+            total = sum(len(row.items) for row in read_rows(file, principle) if row.number > after)
         advance = stack.enter_context(progress_bar("scoring", total, unit="responses"))
 
         stored, before = 0, 0

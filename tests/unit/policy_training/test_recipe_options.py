@@ -91,7 +91,7 @@ def test_an_option_and_an_override_of_one_key_agree() -> None:
     for text in (*same, "optimisation={epochs: 2}", "kl.coefficient=1"):
         refuse_contradictions([text], options)
     other = ("optimisation.lr=2e-5", " optimisation.lr =2e-5", "optimisation={lr: 2e-5}", "sampling.stop=[STOP]")
-    for text in (*other, "optimisation.lr=[1"):
+    for text in (*other, "optimisation.lr=null", "optimisation.lr=[1"):
         with pytest.raises(BadInputError, match=r"says .*--set says .*give one of them"):
             refuse_contradictions([text], options)
 
