@@ -1,21 +1,33 @@
 """The one error hierarchy of Assay.
 
 Covers: what can go wrong in a way a person or a caller can act on; each class carries the process exit code of
-the command line; the nearest names for a message. Leaves out: programming errors, which stay ordinary exceptions and
-propagate.
+the command line; what a message says: the nearest names, plain reasons, no credentials of addresses. Leaves out:
+programming errors, which stay ordinary exceptions and propagate.
 """
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s\"]+@")
+
+
+def without_credentials(text: str) -> str:
+    """The text; its URLs without user and password."""
+    return _CREDENTIALS.sub("", text)
+
 
 class AssayError(Exception):
-    """Base of every error that Assay raises on purpose. `str(error)` is one clear line."""
+    """Base of every error that Assay raises on purpose. `str(error)` is one clear line, without credentials of URLs:
+    logs, records of runs and failed scores keep it."""
 
     exit_code = 1
     code = "error"
+
+    def __str__(self) -> str:
+        return without_credentials(super().__str__())
 
 
 class BadInputError(AssayError):

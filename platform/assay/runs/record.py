@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from assay import __version__
-from assay.errors import AssayError, BadInputError, NotFoundError
+from assay.errors import AssayError, BadInputError, NotFoundError, without_credentials
 from assay.models.readings import IMPLICIT, implicit_parts
 from assay.runs.console_log import console_to
 from assay.runs.process import is_alive, note_end, note_process, process_of
@@ -107,7 +107,7 @@ def start_run(
         db.execute(
             """INSERT INTO runs (run_id, kind, config, code_version, status, pid, host)
                VALUES (?, ?, ?, ?, 'running', ?, ?)""",
-            [run.id, kind, json.dumps(dict(config), default=str), code_version(), os.getpid(), socket.gethostname()],
+            [run.id, kind, json.dumps(recorded(config)), code_version(), os.getpid(), socket.gethostname()],
         )
         for ref, ref_kind in (inputs or {}).items():
             db.execute("INSERT INTO run_links VALUES (?, 'input', ?, ?)", [run.id, ref_kind, ref])
@@ -129,6 +129,7 @@ def start_run(
 
 
 def _end(run: Run, status: str, error: str | None) -> None:
+    error = None if error is None else without_credentials(error)  # an error of a library, too
     with suppress(AssayError):  # a full disk: the store is what counts
         note_end(run.folder, status, error)
     with run.workspace.store.unit() as db:
@@ -136,6 +137,11 @@ def _end(run: Run, status: str, error: str | None) -> None:
             "UPDATE runs SET status = ?, error = ?, metrics = ?, ended_at = now() WHERE run_id = ?",
             [status, error, json.dumps(run.metrics, default=str), run.id],
         )
+
+
+def recorded(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """As a run records them: JSON, without credentials of URLs, since all may read them who read runs."""
+    return dict(json.loads(without_credentials(json.dumps(dict(settings), default=str))))
 
 
 def mark_dead_runs(workspace: Workspace) -> list[str]:

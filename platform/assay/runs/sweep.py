@@ -18,7 +18,7 @@ from assay.data.snapshots import get_snapshot
 from assay.errors import AssayError, BadInputError, NotFoundError
 from assay.models.devices import is_out_of_memory
 from assay.runs.model_run import model_folder
-from assay.runs.record import mark_dead_runs
+from assay.runs.record import mark_dead_runs, recorded
 from assay.statistics.intervals import Interval, bounds
 from assay.statistics.seeds import seed_interval
 from assay.workspace import Workspace
@@ -312,7 +312,7 @@ def _runs_of(workspace: Workspace, kind: str, group: str) -> tuple[dict[str, Fin
 
 def _require_same(training: GroupTraining[P], plan: P, done: FinishedRun) -> None:
     """Raises BadInputError where the finished run's settings are others than the plan's."""
-    old, new = (training.compared(each) for each in (done.settings, plan))
+    old, new = (recorded(training.compared(each)) for each in (done.settings, plan))
     if changed := sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key)):
         raise BadInputError(
             f"{plan.name} was trained with other settings ({', '.join(changed)}; {done.run}): give those or another "

@@ -75,7 +75,7 @@ def score(
     """
     from assay.compute.job import file_hash
     from assay.domain import Message
-    from assay.errors import BadInputError
+    from assay.errors import BadInputError, without_credentials
     from assay.runs.progress_bar import progress_bar
     from assay.store.scored_models import stored_version
     from assay.system.name_lock import locked_name
@@ -132,7 +132,7 @@ def score(
         hidden = here is not None and file is not None and out is None
         if hidden or out is not None:
             about = {"input": file_hash(file) if file else [prompt, response], "principle": principle, "save": save}
-            about |= {"source": source, **scorer.info.to_dict()}
+            about |= {"source": without_credentials(source), **scorer.info.to_dict()}
         if here is not None and hidden:  # removed once standard output has all of its lines
             digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
             path = here.root / "evaluations" / f"scores-{digest}.jsonl"

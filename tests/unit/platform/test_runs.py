@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from assay.errors import AssayError, BackendError
 from assay.runs.lineage import lineage
 from assay.runs.record import locate_model, start_run
 from assay.workspace import Workspace
@@ -44,6 +46,21 @@ def test_a_failed_run_keeps_its_error_and_metrics(workspace: Workspace) -> None:
     with workspace.store.unit() as db:
         found = db.execute("SELECT status, error, metrics ->> 'seen' FROM runs").fetchall()
     assert found == [("failed", "ValueError: no", "3")]
+
+
+def test_nobody_reads_the_credentials_of_a_url_in_a_run(workspace: Workspace) -> None:
+    settings = {"rewards": ["q=http://me:pw@host:1#safety"], "kept": "a@b", "steps": 2}
+    for error in (BackendError("http://me:pw@host:1 is away"), OSError("no route to http://me:pw@host:1/x")):
+        assert not isinstance(error, AssayError) or str(error) == "http://host:1 is away"
+        with pytest.raises(type(error)), start_run(workspace, "rl", settings):
+            raise error
+    with workspace.store.unit() as db:
+        rows = db.execute("SELECT config, error FROM runs ORDER BY started_at").fetchall()
+    assert [json.loads(config) for config, _ in rows] == [{**settings, "rewards": ["q=http://host:1#safety"]}] * 2
+    assert [error for _, error in rows] == [
+        "BackendError: http://host:1 is away",
+        "OSError: no route to http://host:1/x",
+    ]
 
 
 def test_a_copied_workspace_names_its_own_models(workspace: Workspace, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from assay.errors import ConflictError
+from assay.errors import ConflictError, without_credentials
 from assay.runs.catalogue import REMOVED
 from assay.runs.coverage import warnings_of
 from assay.runs.notes import RunNote, notes_of
@@ -89,7 +89,7 @@ class RunRecord:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        config: dict[str, Any] = json.loads(self.config)
+        config: dict[str, Any] = json.loads(without_credentials(self.config))
         return config
 
     @cached_property

@@ -8,16 +8,16 @@ numbers are tracked. Leaves out: metrics.jsonl and the run record, which every r
 
 import json
 import logging
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from assay.errors import AssayError, BackendError
+from assay.errors import AssayError, BackendError, without_credentials
 from assay.registry import Kind
 from assay.runs.callbacks import Callback
+from assay.runs.record import recorded
 
 TRACKERS: Kind[Any] = Kind(
     "tracker",
@@ -37,7 +37,6 @@ TRACKERS: Kind[Any] = Kind(
 
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s\"]+@")
 
 
 FILE = "trackers.json"
@@ -143,7 +142,7 @@ def _note_runs(folder: Path, trackers: Sequence[_Named]) -> None:
     """Replaces what an interrupted run that this one resumes had."""
     runs = [each.tracked_run() for each in trackers]
     if entries := [asdict(run) for run in runs if run is not None]:
-        (folder / FILE).write_text(_CREDENTIALS.sub("", json.dumps(entries)) + "\n", encoding="utf-8")
+        (folder / FILE).write_text(without_credentials(json.dumps(entries)) + "\n", encoding="utf-8")
 
 
 @contextmanager
@@ -152,7 +151,7 @@ def open_trackers(
 ) -> Iterator[list[Callback]]:
     """The trackers of these names; `settings` go to them without credentials in URLs. Raises as `require_trackers`, and
     what a tracker raises; one that cannot be closed is a warning: the training is done, metrics.jsonl has it all."""
-    public = json.loads(_CREDENTIALS.sub("", json.dumps(settings, default=str)))
+    public = recorded(settings)
     with ExitStack() as stack:
         trackers: list[_Named] = []
         for name in names:
