@@ -22,6 +22,7 @@ def row_of(rows: list[Any], text: str) -> Any:
     return found
 
 
+@pytest.mark.slow
 def test_llamafactorys_converter(tmp_path: Path) -> None:
     workspace = filled(tmp_path, *ROWS)
     out = tmp_path / "out"
@@ -86,6 +87,7 @@ def check_verls(read: list[Any], ending: str) -> None:
     assert [part["type"] for part in content] == ["image", "text"]
 
 
+@pytest.mark.slow
 def test_trl_and_datasets(tmp_path: Path, tiny_reward_model: Path) -> None:
     import datasets
     from transformers import AutoTokenizer

@@ -112,6 +112,7 @@ def judged(workspace: Workspace, *, strengths: bool = True) -> dict[str, Any]:
     return {comparison: (answer, strength if strengths else None) for comparison, answer, strength in rows}
 
 
+@pytest.mark.slow
 @settings(
     max_examples=2,
     deadline=None,
@@ -156,6 +157,7 @@ def exported(workspace: Workspace, path: Path, name: str, **options: Any) -> Exp
     return export(workspace, path, Selection(), format=name, **options)
 
 
+@pytest.mark.slow
 def test_every_judgment_comes_back_from_the_folder(tmp_path: Path) -> None:
     typed = [{"role": "user", "content": [{"type": "image", "image": png()}, {"type": "text", "text": "Colour?"}]}]
     votes = {"annotator_1": "A", "annotator_2": "tie", "judges": {"gpt-4": "B"}}

@@ -139,6 +139,7 @@ def test_the_rows_of_a_lag_are_those_of_the_old_weights(tmp_path: Path) -> None:
     assert drawn.batch.version.tolist() == [0] * 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lag", "rank"), [(1, 0), (2, 0), (1, 4)])
 def test_a_restart_resumes_bit_for_bit(tmp_path: Path, lag: int, rank: int) -> None:
     recipe = replace(recipe_with(lag=lag, chunks=2), lora=Lora(rank=rank))
@@ -174,6 +175,7 @@ def test_a_restored_version_is_loaded_though_another_of_its_number_was(tmp_path:
     torch.testing.assert_close(drawn[0].logp_mu, drawn[1].logp_mu)
 
 
+@pytest.mark.slow
 def test_refills_under_a_lag_are_deterministic(tmp_path: Path) -> None:
     """Filters that want more draw by the copy's weights, after all that is under way."""
     recipe = replace(recipe_with(lag=2), filters=(FirstHalf(),))

@@ -171,6 +171,7 @@ def test_rows_without_a_reward_teach_nothing(policy: Policy, rollouts: RolloutBa
     assert all(map(torch.equal, before, without.parameters.values()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "plan",
     [
@@ -238,6 +239,7 @@ def trainer(recipe: Recipe, folder: Path) -> PolicyLoop:
     return PolicyLoop(recipe, policy, ShuffledPrompts(ITEMS, seed=0), [Lengths()], folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("critic", [ValueModel(lr=1e-3, warmup_steps=1, minibatches=2), CATEGORICAL])
 def test_critic_and_policy_resume_bit_for_bit(tmp_path: Path, critic: ValueModel) -> None:
     recipe = ppo(critic=critic)

@@ -123,6 +123,7 @@ def test_the_last_state_has_the_reward_as_its_target_and_a_stored_model_is_read(
     assert torch.equal(again.values(wider), critic.values(wider))
 
 
+@pytest.mark.slow
 def test_a_trained_value_raises_the_reward_and_beta_buys_it_with_kl(
     inputs: DecodingInputs, items: list[PromptItem]
 ) -> None:

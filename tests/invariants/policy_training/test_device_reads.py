@@ -53,6 +53,7 @@ def learned(device: torch.device, recipe_name: str, rows: int) -> tuple[dict[str
     return metrics, seen.reads.total(), seen.waits.total()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("recipe", "reads"), [("grpo", 5), ("ppo", 20)], ids=["grpo", "ppo"])
 def test_a_step_learns_the_same_on_a_device_and_waits_as_often_however_it_is_divided(recipe: str, reads: int) -> None:
     host, _, _ = learned(torch.device("cpu"), recipe, 3)
@@ -71,6 +72,7 @@ def drawn(device: torch.device, sampling: Sampling) -> tuple[RolloutBatch, int]:
     return batch, seen.reads.total()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [(), ("e", "t")], ids=["ends", "texts"])
 def test_rollouts_are_the_hosts_and_rows_are_asked_seldom(stop: tuple[str, ...]) -> None:
     """More prompts than there is room for, rows that end early; texts that are found tokens after they were drawn."""

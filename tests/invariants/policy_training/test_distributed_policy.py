@@ -62,9 +62,9 @@ SCENARIOS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "actors-fsdp": ("grpo", "fsdp", {"asynchrony": Asynchrony(lag=1, actors=1)}),
     "lora-fsdp": ("grpo", "fsdp", {"lora": Lora(rank=4, alpha=8), "checkpointing": True}),
 }
-#: Of one objective and one division that other scenarios have, too: left to `make test-all`.
-SLOW = ("pacs-ddp", "hybrid_imitation-fsdp")
-NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in SCENARIOS]
+#: One of each division; the others are left to `make test-all`.
+ALWAYS = ("grpo-ddp", "ppo-fsdp")
+NAMES = [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in SCENARIOS]
 CHOSEN = "scenarios.json"  #: those of the tests that run, in the folder
 #: What two processes do, in functions of this file.
 TOGETHER = ("every_scenario", "one_fails", "refusals", "refused_command", "saved_commands")
@@ -375,6 +375,7 @@ def test_a_policy_is_saved_from_its_shares(ended: tuple[Path, dict[str, list[tup
     assert any(not torch.equal(values, base[name]) for name, values in saved.items())
 
 
+@pytest.mark.slow
 def test_evaluating_during_training_measures_what_one_does_and_changes_no_weight(
     ended: tuple[Path, dict[str, list[tuple[int, str]]]],
 ) -> None:

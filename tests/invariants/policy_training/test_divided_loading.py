@@ -258,6 +258,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     return folder, size
 
 
+@pytest.mark.slow
 def test_shares_are_of_the_weights_that_one_process_loads(ended: tuple[Path, int]) -> None:
     folder = ended[0]
     expected = loaded(folder / "small", SingleProcess())

@@ -45,6 +45,7 @@ def own_tokens(batch: RolloutBatch) -> list[list[int]]:
     return [row[mask].tolist() for row, mask in zip(batch.tokens, batch.mask, strict=True)]
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None, derandomize=True)
 @given(cuts=st.sets(st.integers(1, len(ITEMS) - 1)), rows_at_once=st.integers(1, 24), backwards=st.booleans())
 def test_a_draw_split_in_any_way_is_the_same(
@@ -79,6 +80,7 @@ def test_random_numbers_of_a_row_continue(start: int, count: int, index: int) ->
     assert torch.equal(row_uniforms(3, index, start, end), row_uniforms(3, index, 0, 100)[start:end])
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_rows_interrupted_anywhere_and_regrouped_are_the_same(

@@ -71,6 +71,7 @@ def trained(folder: Path, *settings: str, recipe: str = "grpo", resumed: bool = 
     return {name: p.detach() for name, p in weights.items()}
 
 
+@pytest.mark.slow
 def test_on_the_host_and_resumed_it_is_the_same_training(tmp_path: Path) -> None:
     autocast = ("optimisation.autocast=true",)
     host: tuple[str, ...] = (*autocast, "optimisation.optimizer=adamw_offloaded", "critic.optimizer=adamw_offloaded")

@@ -147,6 +147,7 @@ def ended(pid: int) -> bool:
         return True
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="asks /proc which processes there are")
 def test_a_killed_driver_resumes_exactly(
     tmp_path: Path, model: str, undisturbed: tuple[Path, dict[str, Tensor]]
@@ -172,6 +173,7 @@ def test_a_killed_driver_resumes_exactly(
         assert_same_run(undisturbed[0], folder, {undisturbed[0]: undisturbed[1], folder: weights(made)})
 
 
+@pytest.mark.slow
 def test_a_checkpoint_holds_the_buffer(tmp_path: Path, model: str) -> None:
     """Finished groups of later steps are in it, and are not generated again."""
     recipe = recipe_with(actors=1, staleness=2, window=3)
@@ -204,6 +206,7 @@ def assert_equal_batches(one: RolloutBatch, other: RolloutBatch) -> None:
         assert getattr(one, name) == getattr(other, name), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "asynchrony",
     [
@@ -265,6 +268,7 @@ def assert_redrawn(
     torch.testing.assert_close(again.logp, batch.logp_mu[row][own], atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_weights_that_do_not_arrive_are_noticed(tmp_path: Path) -> None:
     with opened(recipe_with(staleness=1, actors=1), tmp_path) as made:
         assert made.collector.pool is not None
@@ -362,6 +366,7 @@ def test_rewards_of_what_a_restored_checkpoint_replaced_are_dropped(
         assert unit.outcome is not None
 
 
+@pytest.mark.slow
 def test_what_fails_in_an_actor_ends_the_run_with_its_reason(tmp_path: Path) -> None:
     recipe = replace(recipe_with(actors=1), sampler=Holding(marker=str(tmp_path / "no" / "folder")))
     with opened(recipe, tmp_path / "run") as made, pytest.raises(FileNotFoundError, match="no/folder"):

@@ -148,6 +148,7 @@ def test_the_schedules_differ_in_all_that_matters() -> None:
     assert sum(schedule.merged for schedule in schedules) > 100, "long tails that were moved together"
 
 
+@pytest.mark.slow
 def test_decisions_are_those_of_a_search_through_all_units() -> None:
     """Of the same schedules: the digest was taken with a buffer that looked at each unit and actor in each call."""
     digest = xxhash.xxh3_64()

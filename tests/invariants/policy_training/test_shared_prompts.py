@@ -96,6 +96,7 @@ def test_it_is_dense_attention(prompts: list[int], dtype: torch.dtype) -> None:
     torch.testing.assert_close(found.float(), dense.transpose(1, 2), atol=tolerance, rtol=tolerance)
 
 
+@pytest.mark.slow
 def test_the_plan_of_the_longest_rows_is_what_generation_takes() -> None:
     policy = Policy("tiny", device=torch.device("cpu"), max_prompt_tokens=1024)
     policy.model.generation_config.eos_token_id = [-1]  # none ends before its last token

@@ -81,6 +81,7 @@ def test_a_state_is_read_before_its_turn_and_a_turn_to_its_end(policy: Policy, b
     assert adv[1, first_of_turn] == actions[1, first_of_turn] - values[1, first_of_turn]
 
 
+@pytest.mark.slow
 def test_it_learns_which_episodes_earn_and_goes_on_after_a_restart(policy: Policy, batch: RolloutBatch) -> None:
     critic = critic_of(policy, epochs=12, tau=0.5)
     first = critic.update(batch, step=1, seed=1)

@@ -255,6 +255,7 @@ def test_rows_that_continue_learn_from_the_critic(tmp_path: Path) -> None:
     assert seen > 0
 
 
+@pytest.mark.slow
 def test_rows_that_are_carried_survive_a_restart(tmp_path: Path) -> None:
     whole = trainer(tmp_path / "whole", Recorder())
     whole.train()

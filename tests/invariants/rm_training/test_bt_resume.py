@@ -85,7 +85,8 @@ def assert_same(found: tuple[Any, Any], expected: tuple[Any, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("stop", [1, 3, 5])  # in the first epoch, at its end, in the second
+# In the first epoch, at its end, in the second.
+@pytest.mark.parametrize("stop", [pytest.param(1, marks=pytest.mark.slow), 3, pytest.param(5, marks=pytest.mark.slow)])
 def test_resumed_equals_uninterrupted(kind: str, stop: int, tmp_path: Path) -> None:
     config = KINDS[kind]
     whole, broken = tmp_path / "whole", tmp_path / "broken"

@@ -48,6 +48,9 @@ from assay_rm_training.training.loop import make_optimizer, train
 from assay_rm_training.training.resume_state import load_state
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 
+#: Two processes train all scenarios for all of these tests, more than a minute of CPU time.
+pytestmark = pytest.mark.slow
+
 PATH = os.pathsep.join([str(Path(__file__).resolve().parents[2] / "support"), *sys.path])
 CPU = torch.device("cpu")
 #: 13 pairs in batches of 4 end with one pair for two processes. A start away from zero: no gradient is rounding alone.

@@ -90,6 +90,7 @@ def test_moments_in_8_bit_are_near(data: EncodedDataset[Any], tmp_path: Path) ->
     assert 0 < distance < 0.3 * furthest(expected, start)  # 8 steps, none larger than about lr = 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("optimizer", "dtype"), [("adamw_offloaded", "bfloat16"), ("adamw_8bit", "float32")], ids=["offloaded", "8bit"]
 )

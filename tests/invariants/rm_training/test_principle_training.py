@@ -67,6 +67,7 @@ def gradient(base: Path, method: Principle, config: TrainingConfig, rows: list[P
     return float(loss.detach()), {name: p.grad for name, p in trainable.model.named_parameters()}
 
 
+@pytest.mark.slow
 def test_loss_and_gradient_are_a_stock_trainers(tiny_principle_base: Path) -> None:
     """Against transformers' own loss: labels -100 everywhere but at the answer, rows padded on the right."""
     config = TrainingConfig(str(tiny_principle_base), dtype="float32", device="cpu")
@@ -125,6 +126,7 @@ class StoppedError(Exception):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", [None, LoraConfig(4, 8, dropout=0.3)], ids=["full", "lora"])
 def test_resumed_equals_uninterrupted(tiny_principle_base: Path, tmp_path: Path, lora: LoraConfig | None) -> None:
     config = TrainingConfig(

@@ -113,6 +113,7 @@ def test_without_the_batch_term_the_gradient_is_another(renderer: Renderer) -> N
     assert not torch.allclose(found[0], found[1], rtol=0.01)
 
 
+@pytest.mark.slow
 def test_odin_keeps_length_out_of_the_quality_head(renderer: Renderer, tmp_path: Path) -> None:
     """Where the chosen side is always the longer one, plain Bradley-Terry learns length; ODIN's kept head less so."""
     from assay_rm_training.evaluation.metrics import length_correlation

@@ -103,6 +103,7 @@ def check_whole(workspace: Workspace, overlap: int, *, complete: bool = True) ->
         assert queue_progress(workspace, "q").open == 0
 
 
+@pytest.mark.slow
 def test_twenty_people_in_threads(workspace: Workspace, fill_comparisons: Fill) -> None:
     make(workspace, fill_comparisons(60), overlap=3)
     failures: list[BaseException] = []

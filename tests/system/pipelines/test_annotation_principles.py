@@ -133,6 +133,7 @@ def test_a_lost_file_has_them_again(workspace: Workspace, fill_comparisons: Fill
     assert len(standing(workspace)) == 2
 
 
+@pytest.mark.slow
 def test_a_crash_before_the_journal_keeps_them(
     workspace: Workspace, fill_comparisons: Fill, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,6 +89,7 @@ def test_a_composed_reward_is_attacked_and_what_fools_it_is_kept(place: Path, ru
     assert "snapshot 'fooled' exists" in err  # before anything is loaded
 
 
+@pytest.mark.slow
 def test_the_rates_are_in_the_card_of_a_model(place: Path, run: Run, tiny_reward_model: Path) -> None:
     folder = shutil.copytree(tiny_reward_model, place / "rm")
     arguments = ("attack", "rm", "--data", "held.jsonl", "--limit", "3", "--attack", "truncation", "--device", "cpu")
@@ -101,6 +102,7 @@ def test_the_rates_are_in_the_card_of_a_model(place: Path, run: Run, tiny_reward
     assert "| truncation |" in card
 
 
+@pytest.mark.slow
 def test_pairwise_judges_are_attacked_too(place: Path, run: Run, tiny_judges: dict[str, Path]) -> None:
     arguments = ("--data", "held.jsonl", "--limit", "3", "--attack", "constant", "--device", "cpu", "--json")
     code, out, err = run("attack", tiny_judges["pairwise"], *arguments)
@@ -113,6 +115,7 @@ def test_pairwise_judges_are_attacked_too(place: Path, run: Run, tiny_judges: di
     assert row["low"] is None
 
 
+@pytest.mark.slow
 def test_models_that_take_a_principle_and_pointwise_judges_are_attacked_too(
     place: Path, run: Run, tiny_principle_model: Path, tiny_judges: dict[str, Path]
 ) -> None:

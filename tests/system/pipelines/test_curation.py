@@ -154,6 +154,7 @@ def check(
         return check_pool(run, judges, config, selection, dry_run=dry_run)
 
 
+@pytest.mark.slow
 def test_consistency_keeps_flips_and_discards_by_the_probabilities(
     filled: Workspace, scorer: TransformersScorer
 ) -> None:
@@ -198,6 +199,7 @@ def test_consistency_keeps_flips_and_discards_by_the_probabilities(
     assert again.seen == 0  # all of them have left the pool
 
 
+@pytest.mark.slow
 def test_two_models_must_agree(filled: Workspace, scorer: TransformersScorer) -> None:
     believer = Judge(scorer, Calibration(0.02, 0.0, "a test", 1))
     alone = check(filled, [believer], ConsistencyConfig(), UNVERIFIED, dry_run=True)
@@ -237,6 +239,7 @@ class Interrupted:
         return self._scorer.score(items, on_progress)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_an_interrupted_pass_counts_each_comparison_once(
     filled: Workspace, tmp_path: Path, scorer: TransformersScorer, dry_run: bool

@@ -139,6 +139,7 @@ def test_the_loop_waits_for_people_and_resumes(
     assert "changed against the source's A/B label" in shown
 
 
+@pytest.mark.slow
 def test_an_adjudicator_settles_what_the_loops_people_disagree_on(
     assay: Command, filled: Workspace, endpoint: FakeEndpoint, tmp_path: Path
 ) -> None:
@@ -166,6 +167,7 @@ def test_an_adjudicator_settles_what_the_loops_people_disagree_on(
     assert votes == (5,)  # in the store before the decisions that rest on them
 
 
+@pytest.mark.slow
 def test_killed_while_judges_are_asked_nothing_is_asked_twice(
     assay: Command, filled: Workspace, endpoint: FakeEndpoint, tmp_path: Path
 ) -> None:
@@ -218,6 +220,7 @@ def test_a_budget_is_the_loops_however_often_it_is_run(
     assert not endpoint.repeats()
 
 
+@pytest.mark.slow
 def test_stage2_says_first_what_it_would_do(
     assay: Command, filled: Workspace, endpoint: FakeEndpoint, tmp_path: Path
 ) -> None:

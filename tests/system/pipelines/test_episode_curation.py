@@ -75,6 +75,7 @@ def policy_run(workspace: Workspace) -> str:
     return "run-games"
 
 
+@pytest.mark.slow
 def test_votes_and_marks_on_episodes_train_models_that_read_them(
     workspace: Workspace, policy_run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -163,6 +163,7 @@ def test_wrong_input_is_one_clear_line(assay: Assay, arguments: list[str], code:
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_published_benchmarks_against_published_data(assay: Assay, shared_data: Path, tmp_path: Path) -> None:
     """AlpacaEval's own prompts are in the set of its judgments; JudgeBench's are in neither set."""
     native = shared_data / "native"

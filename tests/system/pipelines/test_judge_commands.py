@@ -148,6 +148,7 @@ def test_a_dead_endpoint_fails_the_command_and_says_what_is_left(root: Path, com
     assert "left for the next run" in out
 
 
+@pytest.mark.slow
 def test_few_questions_to_an_endpoint_that_never_replies_fail_too(root: Path, command: Command) -> None:
     with fake_endpoint(longer_wins(), faults=always("500")) as fake:
         at = ("--judge", "openai", "--base-url", fake.base_url, "--model", "m", "-w", str(root), "--limit", "1")

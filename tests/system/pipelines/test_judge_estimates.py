@@ -59,6 +59,7 @@ def questions(workspace: Workspace) -> list[Question]:
     return [question for page in iter_questions(workspace, Selection(("unverified",))) for question in page]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("reasoning", "known_within"), [(SHORT, 1.5), (LONG, 3.0)])
 def test_an_estimate_is_near_what_is_spent(
     workspace: Workspace,

@@ -129,6 +129,7 @@ def test_a_file_of_judges_names_profiles_of_single_responses_and_of_ones_own(
     assert judgments(root) == {"scores": [(True, None)] * COUNT, "own": [(True, None)] * COUNT}
 
 
+@pytest.mark.slow
 def test_replies_that_cannot_be_read_end_with_an_example_and_the_profile_they_look_like(root: Path, assay: Run) -> None:
     with endpoint(STYLES["rm-r1"]) as (url, _):
         judge = ("--judge", "openai", "--base-url", url, "--model", "judge", "-w", root)

@@ -177,6 +177,7 @@ def test_checks_are_of_the_same_scales_and_project(answers: Workspace) -> None:
     assert create_task_queue(answers, "here", more, same, run_id=None, gold_checks=0.3).checks > 0
 
 
+@pytest.mark.slow
 def test_rankings_are_resolved_by_their_pairs(answers: Workspace, assay: Run) -> None:
     """Ann and Ben agree on one prompt and contradict each other on the other, where Dora decides."""
     asked(answers, "q", "ranking", limit=2, overlap=2)

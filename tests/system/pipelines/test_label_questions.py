@@ -146,6 +146,7 @@ def test_a_ranking_is_the_judgments_of_all_its_pairs(
     assert (order["what"], order["items"], order["percent"]) == ("order", 3, 1.0)
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_taken_back_takes_its_labels_back(
     workspace: Workspace, assay: Command, responses: list[str]
 ) -> None:

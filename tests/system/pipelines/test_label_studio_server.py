@@ -207,6 +207,7 @@ def good_side(task: dict[str, Any], better: str = ">") -> str:
     return f"A{better}B" if task["data"]["answer1"].startswith("good") else f"B{better}A"
 
 
+@pytest.mark.slow
 def test_from_the_command_line(
     server: str, pairs: Workspace, second_person: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -243,6 +244,7 @@ def test_from_the_command_line(
     assert b"example.com" not in stored
 
 
+@pytest.mark.slow
 def test_every_vote_comes_back_in_the_order_that_was_shown(server: str, pairs: Workspace) -> None:
     site = Site.open(pairs, server, "Orders", ProjectConfig(seed=3))
     assert site.push().pushed == 5
@@ -261,6 +263,7 @@ def test_every_vote_comes_back_in_the_order_that_was_shown(server: str, pairs: W
     assert [row[1:] for row in site.standing()] == [(s, "clear", 4.5, True) for s in (3, 2, 1, 3, 2)]
 
 
+@pytest.mark.slow
 def test_edits_and_deletions_follow_and_stay_on_record(server: str, pairs: Workspace) -> None:
     site = Site.open(pairs, server, "Edits")
     site.push()
@@ -292,6 +295,7 @@ def test_edits_and_deletions_follow_and_stay_on_record(server: str, pairs: Works
     assert site.push().pushed == 0  # what a person deleted there does not come back
 
 
+@pytest.mark.slow
 def test_predictions_are_pushed_but_not_shown_to_whoever_labels(server: str, pairs: Workspace) -> None:
     with pairs.store.unit() as db:
         judge = insert_annotator(db, "llm", "judge-1")
@@ -320,6 +324,7 @@ def test_predictions_are_pushed_but_not_shown_to_whoever_labels(server: str, pai
     assert offered == {"Hidden": 0, "Shown": 1}
 
 
+@pytest.mark.slow
 def test_predictions_turned_into_annotations_in_bulk_are_no_votes(server: str, pairs: Workspace) -> None:
     with pairs.store.unit() as db:
         judge = insert_annotator(db, "reward_model", "rm-1")
@@ -341,6 +346,7 @@ def test_predictions_turned_into_annotations_in_bulk_are_no_votes(server: str, p
         assert db.execute("SELECT DISTINCT note FROM label_studio_annotations").fetchall() == [(COPIED,)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("empty_means_tie", "answer"), [(False, "skip"), (True, "tie")])
 def test_pairwise_without_a_choice(server: str, pairs: Workspace, empty_means_tie: bool, answer: str) -> None:
     config = ProjectConfig("pairwise", empty_means_tie=empty_means_tie)
@@ -362,6 +368,7 @@ def test_pairwise_without_a_choice(server: str, pairs: Workspace, empty_means_ti
     assert notes == [None, None, "no choice" if empty_means_tie else NO_CHOICE, "skipped"]
 
 
+@pytest.mark.slow
 def test_a_push_that_was_killed_is_taken_up(server: str, pairs: Workspace) -> None:
     site = Site.open(pairs, server, "Killed")
 
@@ -397,6 +404,7 @@ def test_a_push_that_was_killed_is_taken_up(server: str, pairs: Workspace) -> No
     assert site.standing()[0][4] is True
 
 
+@pytest.mark.slow
 def test_pages_miss_nothing_while_tasks_go_away(server: str, workspace: Workspace, tmp_path: Path) -> None:
     site = Site.open(filled(workspace, tmp_path, 60), server, "Pages")
     assert site.push().pushed == 60
@@ -409,6 +417,7 @@ def test_pages_miss_nothing_while_tasks_go_away(server: str, workspace: Workspac
     assert len(seen) == len(set(seen)) == 60
 
 
+@pytest.mark.slow
 def test_errors_are_one_clear_line(server: str, pairs: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     site = Site.open(pairs, server, "Gone")
     with pytest.raises(BadInputError, match="choose another title"):
@@ -455,6 +464,7 @@ def soon(check: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_webhook_and_poll_together_lose_and_double_nothing(server: str, pairs: Workspace) -> None:
     site = Site.open(pairs, server, "Webhook")
     site.push()
@@ -490,6 +500,7 @@ def test_webhook_and_poll_together_lose_and_double_nothing(server: str, pairs: W
     assert rows == [(third,), (lost,)]
 
 
+@pytest.mark.slow
 def test_the_receiver_stops_when_told_and_folds_what_it_has(server: str, pairs: Workspace) -> None:
     site = Site.open(pairs, server, "Stopping")
     site.push(limit=1)

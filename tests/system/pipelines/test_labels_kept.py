@@ -91,12 +91,12 @@ SETS: dict[str, tuple[Callable[[Rows], int], Callable[[Rows], int], dict[str, in
 }
 
 
-#: Of a form that another set has, too: a number or several beside each response.
-ALIKE = ("justeval_gpt4_aspect_ratings", "alpacaeval2_multi_model", "llm_rubric_real", "webgpt_comparisons_test")
+#: Ratings, spans of text; the others are left to `make test-all`.
+ALWAYS = ("shepherd_human_critiques", "halueval_general")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in ALIKE else name for name in SETS]
+    "name", [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in SETS]
 )
 def test_no_label_of_a_real_set_is_lost(workspace: Workspace, shared_data: Path, name: str) -> None:
     path = shared_data / f"{name}.jsonl.gz"
@@ -130,6 +130,7 @@ def test_a_set_without_texts_or_labels_says_so(workspace: Workspace, shared_data
         run_import(workspace, open_import(workspace, ImportConfig(str(path))))
 
 
+@pytest.mark.slow
 def test_every_vote_of_every_annotator_is_kept(workspace: Workspace, shared_data: Path, tmp_path: Path) -> None:
     """Of every fourth pair: the whole set takes 12 s of CPU time."""
     every = records(shared_data / "ukpconvarg1_pairs.jsonl.gz")[::4]

@@ -31,6 +31,7 @@ def imported(folder: Path, path: Path, *, batch: int) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param("pairs.jsonl", marks=pytest.mark.slow), "pairs.json", "unpaired.jsonl"])
 def test_memory_follows_the_batch_and_not_the_file(tmp_path: Path, name: str) -> None:
     """Slow for the first: the lines of the third are read as its lines are."""
@@ -40,6 +41,7 @@ def test_memory_follows_the_batch_and_not_the_file(tmp_path: Path, name: str) ->
     assert report["peak_mb"] < 600
 
 
+@pytest.mark.slow
 def test_a_document_that_all_rows_of_a_parquet_file_share_is_not_multiplied(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -87,6 +89,7 @@ def test_a_row_that_is_too_large_is_a_reject_and_the_others_are_imported(
     assert report.first_rejects == ["row 3: the row is larger than 32 MiB"]
 
 
+@pytest.mark.slow
 def test_a_large_cell_of_quotes_and_line_breaks_ends_where_csv_ends_it(workspace: Workspace, tmp_path: Path) -> None:
     cell = ("a line of some length, with a comma and a " + '""quote""' + "\n") * (ROW_BYTES // 40)
     path = tmp_path / "x.csv"
@@ -95,6 +98,7 @@ def test_a_large_cell_of_quotes_and_line_breaks_ends_where_csv_ends_it(workspace
     assert (report.rows, report.pairs, report.first_rejects) == (3, 2, ["row 2: the row is larger than 32 MiB"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
 def test_a_compressed_bomb_ends_in_one_line_and_the_rows_before_it_are_imported(
     workspace: Workspace, tmp_path: Path, suffix: str
@@ -113,6 +117,7 @@ def test_a_compressed_bomb_ends_in_one_line_and_the_rows_before_it_are_imported(
         assert db.execute("SELECT count(*) FROM comparisons").fetchall() == [(1,)]
 
 
+@pytest.mark.slow
 def test_a_parquet_bomb_is_refused_before_it_is_unpacked(workspace: Workspace, tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -91,6 +91,7 @@ def killed_at(owner: Any, name: str, call: int, *, after: bool = False) -> Calla
     return patched
 
 
+@pytest.mark.slow
 def test_a_loop_that_is_killed_again_and_again_is_as_one_that_was_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +132,7 @@ def kinds(folder: Path) -> list[tuple[int, str]]:
     return [(row["step"], row["kind"]) for row in rows(folder, "events.jsonl")]
 
 
+@pytest.mark.slow
 def test_after_an_alarm_the_policy_takes_up_the_last_good_weights_and_labels_are_bought_there(
     workspace: Workspace,
 ) -> None:
@@ -155,6 +157,7 @@ def test_where_no_checkpoint_is_as_early_nothing_is_taken_up(workspace: Workspac
     assert made.steps[-1]["labels_spent"] > 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "action",
     ["stop", pytest.param("label", marks=pytest.mark.slow), "penalty", pytest.param("ignore", marks=pytest.mark.slow)],
@@ -172,6 +175,7 @@ def test_other_actions_on_an_alarm(workspace: Workspace, action: str) -> None:
         assert (made.metrics["stopped_early"], made.metrics["saved_step"]) == ("alarm at step 2", 1)
 
 
+@pytest.mark.slow
 def test_orders_from_outside_and_a_limit(workspace: Workspace, caplog: pytest.LogCaptureFixture) -> None:
     made = run_loop(
         workspace, loop(alarm={"metric": "overoptimized"}), on_start=lambda folder: Control("stop").write(folder)
@@ -203,6 +207,7 @@ def test_orders_from_outside_and_a_limit(workspace: Workspace, caplog: pytest.Lo
     assert kinds(limited.folder)[-1] == (4, "budget")
 
 
+@pytest.mark.slow
 def test_a_loop_begins_with_pairs_or_a_model_and_outlasts_a_source_that_is_down(
     workspace: Workspace, tmp_path: Path
 ) -> None:
@@ -242,6 +247,7 @@ def test_a_vote_can_be_followed_to_the_reward_of_a_later_rollout(workspace: Work
     assert {"judgment", "decision", "snapshot", "run", "artifact", "response"} <= set(walked.values())
 
 
+@pytest.mark.slow
 def test_the_reward_may_be_served_by_a_child_process_that_is_started_again_when_it_ends(workspace: Workspace) -> None:
     served: list[ServedReward] = []
 

@@ -110,6 +110,7 @@ def test_mistakes_are_one_line(assay: Run) -> None:
     assert (result.code, "nothing" in result.err or "no principles" in result.err) == (3, True)
 
 
+@pytest.mark.slow
 def test_experts_binary_tests_become_principles(assay: Run, shared_data: Path) -> None:
     """TTCW: three experts answer the same questions of a story; those that agree are kept."""
     file = shared_data / "ttcw_binary_tests.jsonl.gz"

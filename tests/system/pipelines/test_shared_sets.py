@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 from empty_workspaces import new_workspace
 
 from assay.data.snapshots import Selection
@@ -65,6 +66,7 @@ def test_helpful_set_has_no_reject(workspace: Workspace, shared_data: Path) -> N
     assert (report.rows, report.pairs, report.rejected) == (len(records(path)),) * 2 + ({},)
 
 
+@pytest.mark.slow
 def test_ukp_votes_ties_and_rejects(workspace: Workspace, shared_data: Path) -> None:
     path = shared_data / "ukpconvarg1_pairs.jsonl.gz"
     rows = [row for row in records(path) if row["responses"][0] != row["responses"][1]]
@@ -94,6 +96,7 @@ def test_sets_without_pairs_say_why(workspace: Workspace, shared_data: Path) -> 
     assert report.pairs == report.rows
 
 
+@pytest.mark.slow
 def test_rm_bench_files_are_nine_pairs_a_row(workspace: Workspace, shared_data: Path) -> None:
     expected = set()
     for path in sorted((shared_data / "native").glob("rm_bench_*.json.gz")):
@@ -119,6 +122,7 @@ def test_judgebench_files_keep_the_label(workspace: Workspace, shared_data: Path
     assert better(workspace) == expected
 
 
+@pytest.mark.slow
 def test_real_votes_go_out_and_come_back_without_a_name(
     workspace: Workspace, shared_data: Path, tmp_path: Path
 ) -> None:
@@ -141,6 +145,7 @@ def test_real_votes_go_out_and_come_back_without_a_name(
         assert db.execute(votes).fetchall() == said
 
 
+@pytest.mark.slow
 def test_real_pairs_survive_every_format(workspace: Workspace, shared_data: Path, tmp_path: Path) -> None:
     for name in ("native/hh_harmless_base_test_raw_slice.jsonl.gz", "oasst1_en_val_pairs.jsonl.gz"):
         take(workspace, shared_data / name)

@@ -177,6 +177,7 @@ def test_weights_keep_the_good_turn_the_liar_round_and_discard_noise(
     assert report.quality["after"] > report.quality["before"]
 
 
+@pytest.mark.slow
 def test_what_comes_or_is_decided_during_the_pass_displaces_nothing(
     workspace: Workspace, truth: dict[str, Answer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +224,7 @@ def test_dropping_takes_whole_labels_of_good_sources_alone(workspace: Workspace,
     assert {row[3:5] for row in decided(workspace).values()} == {(None, None)}
 
 
+@pytest.mark.slow
 def test_judges_are_spent_where_sources_tell_nothing(workspace: Workspace, truth: dict[str, Answer]) -> None:
     judge = SimulatedJudge(truth, SimulatedConfig(accuracy=0.9))
     report = run_source_pass(workspace, SourcePassConfig(judged=50), POOL, "run", judges=[judge])
@@ -234,6 +236,7 @@ def test_judges_are_spent_where_sources_tell_nothing(workspace: Workspace, truth
     assert {row[0] for row in made.values() if row[5] == "noise" and row[0] != "silver"} == {"discarded"}
 
 
+@pytest.mark.slow
 def test_judges_are_spent_where_a_model_contradicts_the_source(workspace: Workspace, truth: dict[str, Answer]) -> None:
     judge = SimulatedJudge(truth, SimulatedConfig(accuracy=0.9))
     config = SourcePassConfig(judged=30, spend="contradiction")
@@ -250,6 +253,7 @@ def test_judges_are_spent_where_a_model_contradicts_the_source(workspace: Worksp
     assert all(truth[c] != label for c, label in asked)  # the model knows the truth
 
 
+@pytest.mark.slow
 def test_a_model_decides_where_sources_tell_nothing_and_never_reads_what_it_was_trained_on(
     workspace: Workspace, truth: dict[str, Answer]
 ) -> None:
@@ -281,6 +285,7 @@ def test_a_model_decides_where_sources_tell_nothing_and_never_reads_what_it_was_
     assert (basis[-1]["relation"], basis[-1]["ref"]) == ("scored by", "v1")
 
 
+@pytest.mark.slow
 def test_a_model_no_better_than_chance_is_not_counted(workspace: Workspace, truth: dict[str, Answer]) -> None:
     report = run_source_pass(workspace, SourcePassConfig(), POOL, "run", refit=lambda pairs: model(0.2))
     assert not report.read_by_model
@@ -305,6 +310,7 @@ def test_judges_are_spent_where_sources_and_model_together_are_least_sure(
     assert all(0.5 <= target.why["posterior"] < 1 for target in chosen)
 
 
+@pytest.mark.slow
 def test_a_source_that_never_met_gold_is_left_alone(
     workspace: Workspace, truth: dict[str, Answer], tmp_path: Path
 ) -> None:
@@ -322,6 +328,7 @@ def test_without_gold_the_pass_says_what_to_do(workspace: Workspace, tmp_path: P
         run_source_pass(workspace, SourcePassConfig(), POOL, "run")
 
 
+@pytest.mark.slow
 def test_a_dry_run_decides_nothing(workspace: Workspace, truth: dict[str, Answer]) -> None:
     report = run_source_pass(workspace, SourcePassConfig(), POOL, "run", dry_run=True)
     assert report.kept == ROWS - GOLD
@@ -346,6 +353,7 @@ def test_relabelling_is_marked_and_rests_on_the_model(workspace: Workspace, trut
     assert {entry["relation"] for entry in basis} == {"scored by", "checked"}
 
 
+@pytest.mark.slow
 def test_what_is_decided_while_relabelling_stands(
     workspace: Workspace, truth: dict[str, Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -371,6 +379,7 @@ def test_what_is_decided_while_relabelling_stands(
     assert report.relabelled == rules.count("relabelled") == len(noise) - 2
 
 
+@pytest.mark.slow
 def test_relabelling_by_a_model_worse_than_the_source_is_refused(
     workspace: Workspace, truth: dict[str, Answer]
 ) -> None:
@@ -380,6 +389,7 @@ def test_relabelling_by_a_model_worse_than_the_source_is_refused(
     assert run_relabelling(workspace, RelabelConfig(), model(0.2), "run", force=True).relabelled == ROWS - GOLD
 
 
+@pytest.mark.slow
 def test_stage_2_refuses_flips_that_make_labels_worse(workspace: Workspace, truth: dict[str, Answer]) -> None:
     good = Selection(("unverified",), ("good",))
     wrong = Stage2Parts(workspace, model(0.3, "best"), model(0.3, "gold"))
@@ -425,6 +435,7 @@ def test_changed_labels_count_by_their_weight() -> None:
     assert label_quality([*outcomes[:14], *[("A", "A", "B", 0.9)] * 8]).worse  # type: ignore[list-item]
 
 
+@pytest.mark.slow
 def test_stage_2_scores_gold_by_models_that_have_not_seen_it(workspace: Workspace, truth: dict[str, Answer]) -> None:
     trained_on: list[set[str]] = []
 
@@ -440,6 +451,7 @@ def test_stage_2_scores_gold_by_models_that_have_not_seen_it(workspace: Workspac
     assert all(0 < len(everything - fold) < len(everything) / 2 for fold in trained_on)
 
 
+@pytest.mark.slow
 def test_stage_2_weighs_what_it_keeps_by_its_source(workspace: Workspace, truth: dict[str, Answer]) -> None:
     parts = Stage2Parts(workspace, model(), model())
     run_stage2(Stage2Config(), parts, POOL, "run")
@@ -474,6 +486,7 @@ def test_stage_1_counts_each_source_for_itself(workspace: Workspace, truth: dict
     assert sum(truth[d.comparison_id] == d.label for d in turned) > 0.8 * len(turned)
 
 
+@pytest.mark.slow
 def test_voters_by_dawid_and_skene_learn_who_lies(workspace: Workspace, truth: dict[str, Answer]) -> None:
     pytest.importorskip("crowdkit", reason="needs the extra `voters`")
     from assay.browsing.candidates import candidates_by_id

@@ -208,6 +208,7 @@ def check_bases(workspace: Workspace) -> None:
         assert (iteration > 0) == (near is not None)
 
 
+@pytest.mark.slow
 def test_demonstrations_that_a_language_model_was_shown_are_recorded(
     workspace: Workspace, truth: dict[str, Answer]
 ) -> None:
@@ -264,6 +265,7 @@ def test_interrupted_and_run_again_it_ends_as_if_it_never_stopped(
     assert decisions(workspace) == decisions(finished.workspace)
 
 
+@pytest.mark.slow
 def test_a_budget_stops_the_loop_and_a_larger_one_resumes(workspace: Workspace, truth: dict[str, Answer]) -> None:
     person, judge = CountingJudge(truth, name="ada"), CountingJudge(truth, name="judge")
     config = replace(CONFIG, iterations=1)
@@ -286,6 +288,7 @@ def test_source_and_model_can_vote_where_there_are_no_judges(workspace: Workspac
     assert all("source" in row[4] and "reward model" in row[4] for row in later)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", [pytest.param("equal", marks=pytest.mark.slow), "accuracy"])
 def test_judges_that_are_wrong_on_gold_outvote_the_right_one_only_where_all_count_the_same(
     workspace: Workspace, truth: dict[str, Answer], weights: Any
@@ -322,6 +325,7 @@ def test_a_loop_from_before_judge_weights_continues(workspace: Workspace, truth:
         run(workspace, replace(config, judge_weights=CONFIG.judge_weights), made)
 
 
+@pytest.mark.slow
 def test_by_default_a_voter_counts_by_its_worth_where_gold_has_measured_it(
     workspace: Workspace, truth: dict[str, Answer]
 ) -> None:
@@ -336,6 +340,7 @@ def test_by_default_a_voter_counts_by_its_worth_where_gold_has_measured_it(
     assert not gold & set(judge.asked)
 
 
+@pytest.mark.slow
 def test_what_people_cannot_decide_is_discarded_and_put_to_no_judge(
     workspace: Workspace, truth: dict[str, Answer]
 ) -> None:
@@ -366,6 +371,7 @@ def test_another_configuration_under_the_same_name_is_refused(finished: Finished
     assert steps[:3] == [(0, "targets"), (0, "people"), (0, "judges")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [1, 7, 1000])
 def test_pages_of_candidates_hold_each_once_whatever_their_size(
     workspace: Workspace, truth: dict[str, Answer], monkeypatch: pytest.MonkeyPatch, page: int
@@ -434,6 +440,7 @@ class Failing(CountingJudge):
                 super().judge([question], lambda _, result, place=place: on_result(place, result))  # type: ignore[misc]
 
 
+@pytest.mark.slow
 def test_a_training_that_was_killed_resumes_though_somebody_decided_since(
     workspace: Workspace, truth: dict[str, Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -455,6 +462,7 @@ def test_a_training_that_was_killed_resumes_though_somebody_decided_since(
     assert report.model_name == "loop"
 
 
+@pytest.mark.slow
 def test_what_is_discarded_while_people_look_at_it_stays_discarded(
     workspace: Workspace, truth: dict[str, Answer]
 ) -> None:
@@ -471,6 +479,7 @@ def test_what_is_discarded_while_people_look_at_it_stays_discarded(
     assert [d[1:4] for d in decisions(workspace) if d[0] == row[0]] == [("discarded", None, "contamination")]
 
 
+@pytest.mark.slow
 def test_judges_that_all_fail_stop_the_loop_and_label_nothing(workspace: Workspace, truth: dict[str, Answer]) -> None:
     config = replace(CONFIG, iterations=1, source_votes=True)
     people = [CountingJudge(truth, name="ada")]

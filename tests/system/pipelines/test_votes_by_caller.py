@@ -159,6 +159,7 @@ def test_recorded_annotators_of_a_loop_decide_by_majority(
     assert from_judges(workspace, comparison, judges).answers[comparison].outcome == outcome
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("through", ["queue", "judges"])
 def test_strength_becomes_the_margin_of_gold_in_exports_and_training(
     workspace: Workspace, fill_comparisons: Fill, tmp_path: Path, through: str, capsys: pytest.CaptureFixture[str]

@@ -63,6 +63,7 @@ def filled(workspace: Workspace) -> Workspace:
     return workspace
 
 
+@pytest.mark.slow
 def test_images_are_backed_up_verified_restored_and_rebuilt(
     workspace: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

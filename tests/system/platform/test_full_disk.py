@@ -35,6 +35,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return outcome
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_says_it_in_one_line_that_names_the_path(report: dict[str, Any], name: str) -> None:
     code, output, error = report[name]

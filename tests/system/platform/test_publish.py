@@ -38,6 +38,7 @@ def pushed(workspace: Workspace, hub: Hub, *arguments: str) -> subprocess.Comple
     return subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_a_policy_is_written_with_its_card_and_pushed(
     workspace: Workspace, assay: Run, policy: str, tmp_path: Path
 ) -> None:

@@ -52,6 +52,7 @@ def test_a_cluster_gives_the_bytes_of_one_process(cluster: Any, workspace: Works
     assert {opened for *_, opened in begun} == {"1"}
 
 
+@pytest.mark.slow
 def test_killed_workers_and_nodes_lose_and_double_nothing(cluster: Any, workspace: Workspace, tmp_path: Path) -> None:
     log, spare = tmp_path / "log", cluster.add_node(num_cpus=1, include_dashboard=False)
     stopped = threading.Event()
@@ -80,6 +81,7 @@ def test_killed_workers_and_nodes_lose_and_double_nothing(cluster: Any, workspac
     assert tables == run_squares(workspace, squares(seconds=0.06, log=str(log)), open_executor(), 16)[1]
 
 
+@pytest.mark.slow
 def test_an_answer_that_waits_for_a_slow_reader_is_in_time(
     cluster: Any, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +111,7 @@ def test_an_answer_that_waits_for_a_slow_reader_is_in_time(
     assert (len(begun), len({pid for _, pid, _ in begun})) == (6, 2)
 
 
+@pytest.mark.slow
 def test_an_actor_gets_what_the_object_store_has_and_is_lost_once_it_is_killed(cluster: Any, tmp_path: Path) -> None:
     on = f"ray:{cluster.address}"
     with closing(open_actor(on, "shard_jobs:Held", {}, folder=tmp_path)) as actor:
@@ -156,6 +159,7 @@ def test_hygiene_on_a_cluster_finds_what_this_process_finds(
     assert reports[0][3].extra >= 20
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_one_line_before_work_starts(
     cluster: Any, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

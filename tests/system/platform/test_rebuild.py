@@ -206,6 +206,7 @@ with Workspace.open(sys.argv[1]).store.unit() as db:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [False, True])
 def test_killed_between_log_and_commit(copied: Workspace, expected: dict[str, Any], lost: bool) -> None:
     """The unit is complete in the log: with or without the file the store comes to the same state."""

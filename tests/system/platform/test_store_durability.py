@@ -160,6 +160,7 @@ def _limit(size: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_clear_line_and_the_rerun_completes(
     workspace: Workspace, data: Path, expected: dict[str, Any]
 ) -> None:

@@ -31,6 +31,7 @@ class LowerCase:
         return Rewards({"lower": torch.tensor(shares, dtype=torch.float64)}, [()] * len(items), [{}] * len(items))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "steps"),
     [("ppo_hl_gauss", 12), ("reinforce_pp", 12), pytest.param("t_ppo", 30, marks=pytest.mark.slow)],

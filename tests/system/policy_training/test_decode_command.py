@@ -83,6 +83,7 @@ def test_best_of_n_resumes_and_estimates_the_best_of_fewer(
     assert code == 0, err  # the rows are samples to `assay measure`
 
 
+@pytest.mark.slow
 def test_beams_and_values_decode_and_another_beta_trains_no_other_value_model(
     workspace: Workspace, prompts: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -45,6 +45,7 @@ class Promptness:
         return Rewards({"prompt": torch.tensor(worth, dtype=torch.float64)}, [()] * len(items), [{} for _ in items])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gamed", [True, False])
 def test_the_alarm_rings_where_turns_are_paid_for(gamed: bool, tmp_path: Path) -> None:
     words = [

@@ -51,6 +51,7 @@ def learnt(folder: Path, base: str | Path, seed: int, *, epochs: int, steps: int
     return [float(report[when]["reward_mean"]) for when in ("before", "after")]
 
 
+@pytest.mark.slow
 def test_a_policy_learns_colours_by_exact_class_rewards(tmp_path: Path) -> None:
     """A colour is one token here, so that few steps are enough."""
     make_tiny_vision(tmp_path / "base", words=list(COLOURS))

@@ -18,6 +18,7 @@ from assay_policy_training.training.loop import PolicyLoop
 from assay_serving.verifiers import NoCommas
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "share"),
     [pytest.param("kimi_length", 0.85, marks=pytest.mark.slow), ("self_rewarded_efficiency", 0.7), ("dler", 0.7)],

@@ -158,6 +158,7 @@ def test_rows_of_verl_a_mixture_and_held_out_sets(
     assert all(row["reward"] in (0.0, 1.0) for row in rollouts(json.loads(out)))
 
 
+@pytest.mark.slow
 def test_template_system_turn_and_stop_texts_of_a_run(
     workspace: Workspace, inputs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,6 +22,7 @@ PLAN += ["--prompts-per-step", "2", "--group-size", "2", "--max-new-tokens", "6"
 PLAN += ["--set", "report_kl=false"]
 
 
+@pytest.mark.slow
 def test_runs_at_once_do_not_disturb_each_other(workspace: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
     """One that goes on and on; beside it others of another name, of the same name, and from its own checkpoint."""
 

@@ -72,6 +72,7 @@ def test_policies_of_a_sweep_are_ordinary_runs_compared_on_the_same_held_out_pro
     assert (code, "(data_content; run-" in err) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_of_policies_goes_on_and_trains_nothing_twice(
     workspace: Workspace, command: tuple[str | Path, ...], assay: Run
 ) -> None:

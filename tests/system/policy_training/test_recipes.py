@@ -62,6 +62,22 @@ META: dict[str, Any] = {
     ],
 }
 
+#: One of each kind of loss, sampler and reward; the others are left to `make test-all`.
+KINDS = (
+    "grpo",
+    "ppo",
+    "rloo",
+    "dapo",
+    "gspo",
+    "reinforce_pp",
+    "async_grpo",
+    "online_dpo",
+    "pav",
+    "rlcr",
+    "kimi_length",
+)
+NAMES = [name if name in KINDS else pytest.param(name, marks=pytest.mark.slow) for name in shipped_recipes()]
+
 #: How the policy's turn begins where a recipe reads a form that a tiny model does not write by itself.
 FORCED = {
     "rlmt": "<think>so</think>",
@@ -161,7 +177,7 @@ def trainer(recipe: Recipe, folder: Path, model: Path) -> PolicyLoop:
     return PolicyLoop(recipe, policy, prompts, sources(recipe, model), folder)
 
 
-@pytest.mark.parametrize("name", shipped_recipes())
+@pytest.mark.parametrize("name", NAMES)
 def test_recipe_trains_and_resumes(name: str, tmp_path: Path, tiny_reward_model: Path) -> None:
     recipe = load_recipe(name)
     assert recipe.paper, "a recipe says what it follows"

@@ -100,6 +100,7 @@ def once_logged(caplog: pytest.LogCaptureFixture, text: str, action: Any) -> Ite
         thread.join()
 
 
+@pytest.mark.slow
 def test_rollouts_are_held_until_the_server_is_back(
     server: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +132,7 @@ def test_rollouts_are_held_until_the_server_is_back(
             source.score(ITEMS, RESPONSES)
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_a_checkpoint_when_its_server_stays_away(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

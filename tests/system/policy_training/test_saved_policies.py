@@ -31,6 +31,7 @@ def command(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple
     return end.value.code, printed.out, printed.err
 
 
+@pytest.mark.slow
 def test_adapters_under_autocast_are_saved_and_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = ("-w", tmp_path / "w", "--json")
     assert command(capsys, "init", tmp_path / "w")[0] == 0

@@ -36,6 +36,7 @@ class Short(Environment):
         return Done({"won": float(self._first >= len(action.text))})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "settings"),
     [("digirl", ["estimator.share=0.5"]), ("deepsearch", ["sampler.width=2", "sampling.group_size=4"])],

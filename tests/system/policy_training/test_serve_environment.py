@@ -85,6 +85,7 @@ def test_its_tools_and_rewards_reach_clients_of_both_formats(served: tuple[str, 
     assert read == ["calculator", result, {"reward": 1.0}]
 
 
+@pytest.mark.slow
 def test_a_training_over_http_is_that_in_the_environment_itself(
     workspace: Workspace, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -55,6 +55,7 @@ def curated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, run("curate_preferences.py", "mine", "pairs.jsonl", cwd=folder)
 
 
+@pytest.mark.slow
 def test_curating(curated: tuple[Path, str]) -> None:
     folder, said = curated
     assert "62 rows, 60 new comparisons" in said
@@ -75,6 +76,7 @@ def test_training_and_querying(curated: tuple[Path, str], capsys: pytest.Capture
     assert len(re.findall(r"^    [+-]\d+\.\d{3}, advantage [+-]\d\.\d\d: ", said, re.MULTILINE)) == 8, said
 
 
+@pytest.mark.slow
 def test_a_policy_with_rewards_and_callbacks_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed = run_notebook("train_policy.py", tmp_path, capsys, POLICY="tiny", STEPS=10)
     assert re.findall(r"^step (\d+): reward 0\.\d{3}", printed, re.MULTILINE) == [str(n) for n in range(1, 11)]

@@ -91,6 +91,7 @@ def test_contributing_names_the_place_of_every_kind() -> None:
     assert [file for file in files if not (PAGE.parents[1] / file).is_file()] == []
 
 
+@pytest.mark.slow
 def test_the_commands_print_what_the_page_says(run: PageRun) -> None:
     for command, text in run.printed.items():
         check_output(command, text)

@@ -51,6 +51,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_scripts_of_the_python_page_print_what_it_says(folder: Path) -> None:
     files, commands = read_page(DOCS / "python-api.md")
     for name, text in files.items():
@@ -150,6 +151,7 @@ def names_of_trl(cells: Iterable[str]) -> set[str]:
     return listed - {"resume_from_checkpoint", "num_generations"} | {"num_generations"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("title", "command"),
     [("Settings of reinforcement learning", "assay rl"), ("Settings of DPO", "assay train dpo")],

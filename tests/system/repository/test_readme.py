@@ -51,6 +51,7 @@ def transcript(tmp_path_factory: pytest.TempPathFactory) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_snippets_run_to_their_end(transcript: str) -> None:
     assert len(re.findall(r"^[+-]\d+\.\d{3} by helpful@[0-9a-f]{16}$", transcript, re.MULTILINE)) == 2, transcript
 
@@ -62,6 +63,7 @@ def test_they_print_what_the_readme_promises(transcript: str) -> None:
     assert "Traceback" not in transcript
 
 
+@pytest.mark.slow
 def test_every_command_of_the_table_exists(capsys: pytest.CaptureFixture[str]) -> None:
     table = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
     named = re.findall(r"^\| ((?:`[^`]+`(?:, )?)+) \|", table, re.MULTILINE)

@@ -130,6 +130,7 @@ def test_rm_bench_by_length_on_the_publishers_files(shared_data: Path, tmp_path:
     assert "not complete: no scored item of math" in out
 
 
+@pytest.mark.slow
 def test_recorded_scores_need_neither_torch_nor_a_workspace(tmp_path: Path) -> None:
     items = write_judgebench(tmp_path / "items.jsonl", 4)
     scores = write_rows(tmp_path / "scores.jsonl", [{"id": f"u-{n}", "scores": [1, 0]} for n in range(4)])

@@ -94,6 +94,7 @@ def test_a_clean_training_on_a_contaminated_base_stays_contaminated(
     assert WAIVED in " ".join(out.split())
 
 
+@pytest.mark.slow
 def test_a_registered_benchmark_does_not_choose_the_step(setting: Setting, assay: Run) -> None:
     options = (
         "train", "bt", "--data", "checked", *FAST, "--eval-data", setting.bench, "--eval-every", "2", "--keep", "best",
@@ -108,6 +109,7 @@ def test_a_registered_benchmark_does_not_choose_the_step(setting: Setting, assay
     assert "40 overlaps, waived: on purpose" in (Workspace.open(setting.root).models / "chosen/README.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_registered_benchmark_does_not_calibrate(setting: Setting, assay: Run) -> None:
     train = ("train", "bt", "--data", "checked", *FAST, "--name", "fitted", "-w", setting.root)
     assert exit_code(*train) == 0
@@ -125,6 +127,7 @@ def test_a_registered_benchmark_does_not_calibrate(setting: Setting, assay: Run)
     assert "on purpose" in (Workspace.open(setting.root).models / "fitted" / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_merges_and_ensembles_inherit_from_their_members(setting: Setting, assay: Run) -> None:
     where = ("-w", setting.root)
     code, _, err = assay(
@@ -162,6 +165,7 @@ def composed(folder: Path, member: str, name: str = "both.yaml") -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bench", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_composed_reward_inherits_from_parts_of_parts(
     setting: Setting, tmp_path: Path, assay: Run, bench: bool
@@ -177,6 +181,7 @@ def test_a_composed_reward_inherits_from_parts_of_parts(
     assert "waived" not in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["model", pytest.param("composed", marks=pytest.mark.slow), "consistency"])
 def test_labels_of_a_contaminated_judge_make_what_is_trained_on_them_contaminated(
     own: Setting, tmp_path: Path, assay: Run, how: str
@@ -198,6 +203,7 @@ def test_labels_of_a_contaminated_judge_make_what_is_trained_on_them_contaminate
     assert WAIVED in " ".join(out.split())
 
 
+@pytest.mark.slow
 def test_a_served_reward_states_what_it_carries_and_a_policy_inherits_it(
     own: Setting, tmp_path: Path, assay: Run
 ) -> None:

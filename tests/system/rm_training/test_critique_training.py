@@ -71,6 +71,7 @@ def items(count: int = 12) -> list[ScoreItem]:
     return [ScoreItem((Message("user", "Number 99"),), text) for _ in range(count // 2) for text in sides(rng)]
 
 
+@pytest.mark.slow
 def test_it_criticises_by_itself_and_the_critique_moves_the_reward(place: Path) -> None:
     scorer = opened(place)
     critiques = scorer.critiques(items())

@@ -187,6 +187,7 @@ def test_the_same_command_ends_a_training_of_two_nodes_of_which_one_was_killed(
     assert [row["loss"] for row in rows] == pytest.approx(expected, abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "parallel"),
     [("bt", "fsdp"), *(pytest.param(*case, marks=pytest.mark.slow) for case in (("dpo", "fsdp"), ("kto", "ddp")))],
@@ -214,6 +215,7 @@ def test_two_processes_make_one_model(method: str, parallel: str, pairs: Path, w
     assert not list(workspace.runs.glob("*/*.pt"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("starter", [pytest.param("torchrun", marks=pytest.mark.slow), "on"])
 def test_bad_input_ends_all_with_one_line(starter: str, workspace: Workspace) -> None:
     """Slow by torchrun, which `test_bad_input_that_the_first_finds_ends_all_with_one_line` starts for `assay rl`."""

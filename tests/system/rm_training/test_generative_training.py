@@ -165,6 +165,7 @@ def test_supervised_start_then_reinforcement_then_scores(assay: Run, workspace: 
     assert out.startswith("another: 4 rows, 2 steps, in float32 on cpu\n")
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_a_reinforcement_says_how_to_resume(
     tiny_judges: dict[str, Path], workspace: Workspace, tmp_path: Path
 ) -> None:
@@ -185,6 +186,7 @@ def test_ctrl_c_in_a_reinforcement_says_how_to_resume(
     assert JudgePlan.read(workspace, saved.name).name == "judge-rl"
 
 
+@pytest.mark.slow
 def test_reinforcement_raises_the_reward_and_is_resumed_as_if_uninterrupted(
     tiny_judges: dict[str, Path], tmp_path: Path
 ) -> None:

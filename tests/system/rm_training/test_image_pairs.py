@@ -51,6 +51,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_the_matching_caption_wins_on_held_out_images(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = RewardModelSpec.read(trained / "models" / "captions")
     assert spec is not None
@@ -62,6 +63,7 @@ def test_the_matching_caption_wins_on_held_out_images(trained: Path, capsys: pyt
     assert report["pairs"] >= 60
 
 
+@pytest.mark.slow
 def test_a_policy_is_rewarded_by_a_served_model_that_sees_what_it_saw(trained: Path) -> None:
     scorer = Loader(trained).open(ModelConfig("captions", device="cpu", served_as="captions"))
     rows = trained.parent / "held.jsonl"

@@ -63,6 +63,7 @@ def trained(assay: Run, workspace: Workspace, *arguments: Any) -> dict[str, Any]
     return report
 
 
+@pytest.mark.slow
 def test_ratings_are_trained_on(labelled: Workspace, assay: Run, tmp_path: Path) -> None:
     file = tmp_path / "ratings-out.jsonl"
     code, _, err = assay("data", "export", file, "--format", "ratings", "--source", "rated", "-w", labelled.root)
@@ -76,6 +77,7 @@ def test_ratings_are_trained_on(labelled: Workspace, assay: Run, tmp_path: Path)
     assert (report["method"], report["parity"]) == ("ratings", "passed")
 
 
+@pytest.mark.slow
 def test_step_labels_are_trained_on(labelled: Workspace, assay: Run, tmp_path: Path) -> None:
     file = tmp_path / "steps-out.jsonl"
     code, _, err = assay("data", "export", file, "--format", "steps", "-w", labelled.root)

@@ -30,6 +30,7 @@ CPU = Card("cpu", 2**34, {"float32": 1e11, "bfloat16": 1e11}, 1e10, kernels="cpu
 BASE = TrainingConfig(base="tiny", dtype="float32", batch_size=4, micro_batch_tokens=200)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "lora"), [("bt", None), ("dpo", LoraConfig(4)), ("kto", None)], ids=["bt", "dpo-lora", "kto"]
 )
@@ -65,6 +66,7 @@ def cost(ranks: int = 1, positive: float = 0.0, card: Card = CPU, **changes: Any
     return PlannedRewardModel(method, replace(BASE, **changes), card, REQUEST, None, ranks).measure(200).cost
 
 
+@pytest.mark.slow
 def test_what_is_trained_otherwise_is_planned_otherwise() -> None:
     """The plan runs the step: a setting of the loop, of the model and of the division shows in it."""
     whole, shared = cost(), cost(ranks=4).peak
@@ -77,6 +79,7 @@ def test_what_is_trained_otherwise_is_planned_otherwise() -> None:
     assert shared["optimiser"] < whole.peak["optimiser"] / 3
 
 
+@pytest.mark.slow
 def test_other_optimisers_are_divided_too() -> None:
     h100 = CARDS["h100"]
     adamw, offloaded = cost(4, card=h100), cost(4, card=h100, optimizer="adamw_offloaded")
@@ -89,6 +92,7 @@ def test_other_optimisers_are_divided_too() -> None:
     assert divided == pytest.approx(whole / 4, rel=0.15)
 
 
+@pytest.mark.slow
 def test_what_is_on_the_host_is_not_on_the_card() -> None:
     h100, whole = CARDS["h100"], cost(dtype="bfloat16", card=CARDS["h100"])
     offloaded = cost(dtype="bfloat16", card=h100, optimizer="adamw_offloaded")
@@ -106,6 +110,7 @@ def test_what_is_on_the_host_is_not_on_the_card() -> None:
     assert on_cpu.peak["optimiser"] > 2.9 * weights * 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"optimizer": "adamw_8bit"}, {"lora": LoraConfig(4), "base_weights": "4bit"}])
 def test_8_and_4_bit_are_planned_at_their_bytes(changes: dict[str, Any]) -> None:
     pytest.importorskip("bitsandbytes", reason=INSTALL)
@@ -148,6 +153,7 @@ def run(*words: str) -> str:
     return result.stdout
 
 
+@pytest.mark.slow
 def test_a_training_that_does_not_fit_says_what_would(wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(CARDS, "small", replace(CARDS["4090"], name="small", memory=12 * 2**30))
     plan = json.loads(run("--card", "small", "train", "bt", "--base", str(wide), "--batch-size", "1", "--json"))
@@ -158,6 +164,7 @@ def test_a_training_that_does_not_fit_says_what_would(wide: Path, monkeypatch: p
     assert with_lora["bytes"] < 12 * 2**30 < plan["bytes"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "recipe",
     [
@@ -188,6 +195,7 @@ def test_a_policy_is_planned_with_its_reference_critic_and_sampler(recipe: str) 
     assert longer["other_parts"][0]["bytes"] - sampling["bytes"] > 8 * 360 * _KEYS_AND_VALUES
 
 
+@pytest.mark.slow
 def test_a_critic_and_a_reference_are_divided_among_processes() -> None:
     words = ["--card", "h100", "--prompt-tokens", "20", "rl", "--policy", "tiny", "--recipe", "ppo", "--json"]
     words += ["--prompts-per-step", "4", "--max-new-tokens", "40", "--set", "optimisation.autocast=false"]

@@ -25,6 +25,7 @@ def test_of_a_reward_models_step(name: str, lora: LoraConfig | None) -> None:
     assert training.measure(200).cost.float32_share < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["grpo", "ppo"])
 def test_of_a_policys_step(name: str) -> None:
     recipe = load_recipe(name, ["sampling.prompts_per_step=2", "sampling.group_size=2", "sampling.max_new_tokens=8"])

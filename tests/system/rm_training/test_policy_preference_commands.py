@@ -32,6 +32,7 @@ def pairs_file(path: Path, count: int, seed: int) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_policy_is_trained_evaluated_and_served_as_a_reward_model(
     workspace: Workspace, tmp_path: Path, assay: Run
 ) -> None:

@@ -28,6 +28,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, obj
     return dict(json.loads(out))
 
 
+@pytest.mark.slow
 def test_judgments_are_sampled_and_a_meta_reward_tells_right_ones(
     workspace: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

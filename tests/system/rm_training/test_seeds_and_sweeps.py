@@ -42,6 +42,7 @@ def command(workspace: Workspace, tmp_path: Path) -> tuple[str | Path, ...]:
     return ("train", "bt", "--data", data, "--eval-data", held, *FAST, "--name", "g", "-w", workspace.root)
 
 
+@pytest.mark.slow
 def test_a_sweep_is_ordinary_runs_compared_by_the_rule_that_it_states(
     workspace: Workspace, command: tuple[str | Path, ...], assay: Run
 ) -> None:
@@ -122,6 +123,7 @@ def test_a_killed_sweep_goes_on_and_trains_nothing_twice(
     assert all((resumed[name] == alone[name]).all() for name in alone)
 
 
+@pytest.mark.slow
 def test_a_run_that_diverges_costs_the_others_nothing(
     workspace: Workspace, command: tuple[str | Path, ...], assay: Run
 ) -> None:
@@ -170,6 +172,7 @@ def test_a_method_that_holds_nothing_out_needs_held_out_data(workspace: Workspac
     assert list_runs(workspace) == []
 
 
+@pytest.mark.slow
 def test_what_runs_out_of_memory_costs_the_others_nothing_and_losses_of_two_kinds_are_not_compared(
     workspace: Workspace, command: tuple[str | Path, ...], assay: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,6 +94,7 @@ def assert_close(one: Any, other: Any) -> None:
         assert one == (pytest.approx(other, rel=1e-4, abs=1e-6) if isinstance(one, float) else other)
 
 
+@pytest.mark.slow
 def test_figures_are_those_of_one_process(
     workspace: Workspace, tiny_reward_model: Path, tmp_path: Path, assay: Run
 ) -> None:

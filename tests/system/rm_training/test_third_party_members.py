@@ -63,6 +63,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_loss_from_a_file(workspace: Workspace, folder: Path, assay: Run) -> None:
     where = ("--data", "pairs.jsonl", *FAST, "--json", "-w", workspace.root)
     code, out, err = assay("train", "bt", "--loss", "own.py:shifted", "--name", "own", *where)
@@ -81,6 +82,7 @@ def test_a_loss_from_a_file(workspace: Workspace, folder: Path, assay: Run) -> N
     assert (code, "mean_loss': one loss a pair is [8], not []" in err) == (2, True), err
 
 
+@pytest.mark.slow
 def test_a_method_from_a_file_is_found_again_on_resuming(
     workspace: Workspace, folder: Path, assay: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,6 +115,7 @@ def test_a_method_from_a_file_is_found_again_on_resuming(
     assert (spec.method["name"], spec.method["note"]) == (f"{folder / 'own.py'}:Shifted", "mine")
 
 
+@pytest.mark.slow
 def test_a_benchmark_from_a_file(workspace: Workspace, folder: Path, assay: Run) -> None:
     assert assay("train", "bt", "--data", "pairs.jsonl", *FAST, "--name", "m", "-w", workspace.root)[0] == 0
     code, out, err = assay(

@@ -135,6 +135,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_trained_judge_calls_the_tool_before_its_verdict(judge: Path) -> None:
     policy = Policy(str(judge), device=CPU, max_prompt_tokens=4096)
     judging = GenerativeSft("pointwise", tools=("calculator",), max_new_tokens=160).judging
@@ -181,6 +182,7 @@ def test_rollouts_with_tools_keep_every_token_and_mask_the_results(judge: Path) 
     assert float(reward.score(batch.items, batch.responses).parts[VERDICT][row_of]) == 1.0
 
 
+@pytest.mark.slow
 def test_a_judge_is_reinforced_with_tools(judge: Path, workspace: Workspace, tmp_path: Path, assay: Run) -> None:
     data = tmp_path / "rows.jsonl"
     rows = [{**ROW, "prompt": prompt} for prompt in ("2*3?", "2*3 ?")]

@@ -109,6 +109,7 @@ def test_from_pairs_to_a_calibrated_model(workspace: Workspace, train_file: Path
     assert (code, json.loads(out)["trained_on"]) == (0, True), err
 
 
+@pytest.mark.slow
 def test_an_existing_model_is_not_overwritten(workspace: Workspace, train_file: Path, assay: Run) -> None:
     command = ("train", "bt", "--data", train_file, *FAST, "--name", "one", "-w", workspace.root)
     assert assay(*command)[0] == 0
@@ -126,6 +127,7 @@ def test_an_existing_model_is_not_overwritten(workspace: Workspace, train_file: 
     assert (workspace.models / "one" / "model.safetensors").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_two_that_make_a_model_of_one_name_do_not_mix(workspace: Workspace, train_file: Path, assay: Run) -> None:
     """Whatever makes it: the second is refused and leaves no run; with --force it makes the version after."""
     code, _, err = assay("train", "bt", "--data", train_file, *FAST, "--name", "a", "-w", workspace.root)
@@ -240,6 +242,7 @@ def test_an_interrupted_run_is_resumed(
     assert not list(workspace.runs.glob("*/state.pt"))
 
 
+@pytest.mark.slow
 def test_the_last_interrupted_run_of_a_name_is_resumed_by_the_same_command(
     workspace: Workspace, train_file: Path, assay: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,6 +283,7 @@ def test_the_last_interrupted_run_of_a_name_is_resumed_by_the_same_command(
     assert not list(workspace.runs.glob("*/state.pt"))
 
 
+@pytest.mark.slow
 def test_eval_works_without_a_workspace(
     workspace: Workspace, train_file: Path, held_file: Path, assay: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

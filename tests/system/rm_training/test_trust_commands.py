@@ -145,6 +145,7 @@ def test_calibrating_brings_stored_scores_up_to_date(place: Path, capsys: pytest
     assert line["score"]["calibration"] == newer.id
 
 
+@pytest.mark.slow
 def test_verifying_marks_a_checkpoint_that_fails_and_every_command_refuses_it(
     place: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -199,6 +200,7 @@ def test_what_training_found_is_not_made_good_later(
     assert json.loads(out)["parity"].startswith("failed: response 3: 1 != 2")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_from_elsewhere_is_adopted(
     place: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -216,6 +218,7 @@ def test_a_checkpoint_from_elsewhere_is_adopted(
     assert run(capsys, *command)[0] == 0
 
 
+@pytest.mark.slow
 def test_a_length_correction_is_kept_under_its_name_and_used_on_request(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -253,6 +256,7 @@ def test_a_length_correction_is_kept_under_its_name_and_used_on_request(
     assert "no length correction 'other'" in err
 
 
+@pytest.mark.slow
 def test_heads_of_ratings_give_each_rating_an_uncertainty(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rng = random.Random(3)
     rows = [" ".join(rng.choices(["red", "blue", "tree", "stone"], k=rng.randint(1, 6))) for _ in range(80)]
@@ -288,6 +292,7 @@ def test_heads_of_ratings_give_each_rating_an_uncertainty(place: Path, capsys: p
         assert (code, "name the ratings, each once" in err) == (2, True)
 
 
+@pytest.mark.slow
 def test_an_ensemble_of_heads_is_trained_measured_and_used_as_any_model(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

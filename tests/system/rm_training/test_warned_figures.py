@@ -56,6 +56,7 @@ def judgebench(folder: Path, count: int, scored: int) -> tuple[Path, Path]:
     return files
 
 
+@pytest.mark.slow
 def test_a_training_that_lost_most_of_its_data_says_so(workspace: Workspace, tmp_path: Path, assay: Run) -> None:
     train, held = pairs_file(tmp_path / "train.jsonl", 6, 30), pairs_file(tmp_path / "held.jsonl", 5, 0)
     where = ("-w", workspace.root)
@@ -82,6 +83,7 @@ def test_a_training_that_lost_most_of_its_data_says_so(workspace: Workspace, tmp
     assert row.warnings == told["warnings"]
 
 
+@pytest.mark.slow
 def test_a_complete_training_has_no_warning_and_reads_the_bases_own_length(
     workspace: Workspace, tmp_path: Path, assay: Run
 ) -> None:
@@ -102,6 +104,7 @@ def test_a_complete_training_has_no_warning_and_reads_the_bases_own_length(
     assert "Warnings" not in (workspace.models / "full" / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_an_evaluation_is_of_the_length_and_precision_that_are_asked_for(
     workspace: Workspace, tmp_path: Path, assay: Run, tiny_reward_model: Path
 ) -> None:

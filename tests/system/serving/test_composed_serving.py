@@ -88,6 +88,7 @@ def reward_of(scorer: Scorer, response: str, principle: str | None = None) -> fl
     return result.reward
 
 
+@pytest.mark.slow
 def test_every_reply_holds_its_parts(client: RewardClient, models: tuple[Scorer, Scorer]) -> None:
     scalar, principled = models
     opened, closed, unlabelled = client.score([item("Gold."), item("Gold, tin."), item("Gold.", label=None)])

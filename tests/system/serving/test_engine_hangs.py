@@ -73,6 +73,7 @@ def test_a_hung_engine_is_replaced_and_no_score_hangs(rule_reward: Path, tmp_pat
         assert [one.result() for one in patient] == [1.0] * 12, "those with time left get the next engine's"
 
 
+@pytest.mark.slow
 def test_a_hung_http_worker_is_replaced(rule_reward: Path, tmp_path: Path) -> None:
     with serving(rule_reward, tmp_path, "--workers", "2") as (url, supervisor):
         worker = children_of(supervisor)["http_worker 0"]
@@ -81,6 +82,7 @@ def test_a_hung_http_worker_is_replaced(rule_reward: Path, tmp_path: Path) -> No
         assert {reward(url) for _ in range(8)} == {1.0}
 
 
+@pytest.mark.slow
 def test_openrlhfs_client_loses_no_reward_over_a_killed_engine(tiny_reward_model: Path) -> None:
     """An engine with torch is away for longer than five tries take."""
     arguments = (str(tiny_reward_model), "--name", "rm", "--port", "0", "--device", "cpu")
@@ -98,6 +100,7 @@ def test_openrlhfs_client_loses_no_reward_over_a_killed_engine(tiny_reward_model
         assert children_of(process.pid)["engine"] != engine
 
 
+@pytest.mark.slow
 def test_an_engine_that_is_stopped_with_its_supervisor_is_no_hung_engine(rule_reward: Path, tmp_path: Path) -> None:
     """As a suspended machine or a paused container: afterwards everything goes on."""
     with serving(rule_reward, tmp_path) as (url, supervisor):

@@ -160,6 +160,7 @@ def test_a_published_form_is_fetched_by_its_hub_id(place: tuple[Hub, str, Comman
     assert json.loads(fetched)["scores"][0]["version"] == COMMIT
 
 
+@pytest.mark.slow
 def test_a_hub_that_hangs_up_is_asked_twice_and_a_model_is_fetched_once(
     place: tuple[Hub, str, Commands], tiny_reward_model: Path
 ) -> None:

@@ -41,6 +41,7 @@ def fuzzed_server(tiny_reward_model: Path) -> Iterator[RunningServer]:
         yield running
 
 
+@pytest.mark.slow
 def test_no_body_breaks_a_route(fuzzed_server: RunningServer) -> None:
     schema: Any = schemathesis.openapi.from_url(fuzzed_server.url + "/openapi.json")
     tried, faults = set(), []

@@ -51,6 +51,7 @@ def offline(tiny_principle_model: Path) -> PrincipleScorer:
     return PrincipleScorer.load(ModelConfig(str(tiny_principle_model), device="cpu"))
 
 
+@pytest.mark.slow
 def test_each_item_is_judged_by_its_own_principle(url: str, offline: PrincipleScorer) -> None:
     items = [ScoreItem(PROMPT, f"Answer {n % 4}.", f"Principle {n % 3}") for n in range(12)]
     with RewardClient(url) as client:

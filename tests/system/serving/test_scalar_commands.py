@@ -49,6 +49,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return paths
 
 
+#: The others are left to `make test-all`.
+ALWAYS = ("ties", "ratings")
 COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "ties": ("pairs", ("bt", "--loss", "davidson"), "| loss | davidson"),
     "soft labels": ("pairs", ("bt", "--soft-labels", "--vote-prior", "1"), "soft labels from votes (prior 1)"),
@@ -67,7 +69,9 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", COMMANDS)
+@pytest.mark.parametrize(
+    "case", [case if case in ALWAYS else pytest.param(case, marks=pytest.mark.slow) for case in COMMANDS]
+)
 def test_every_command_trains_evaluates_and_saves(
     case: str, files: dict[str, Path], workspace: Workspace, assay: Run
 ) -> None:

@@ -229,6 +229,7 @@ def test_a_server_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[st
     assert f"{where} is not ready after 0.5 s" in stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_server_with_a_certificate_of_its_own(
     capsys: pytest.CaptureFixture[str], offline: TransformersScorer, tmp_path: Path
 ) -> None:
@@ -345,6 +346,7 @@ def test_a_killed_command_resumes_after_its_last_line(
     assert out.read_text() == again.read_text()
 
 
+@pytest.mark.slow
 def test_a_killed_command_that_saves_resumes_without_a_file(
     tmp_path: Path, tiny_reward_model: Path, capsys: pytest.CaptureFixture[str], workspace: Workspace
 ) -> None:

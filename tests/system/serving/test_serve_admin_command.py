@@ -93,6 +93,7 @@ def engine_of(process: subprocess.Popen[str]) -> int | None:
     return next(iter(children(process.pid, b"engine_process.engine")), None)
 
 
+@pytest.mark.slow
 def test_a_swap_by_commands_under_load_and_a_crash_after_it(
     server: tuple[str, subprocess.Popen[str]],
     tiny_reward_model: Path,

@@ -113,6 +113,7 @@ def test_a_port_in_use_is_one_line_and_exit_code_4(tiny_reward_model: Path) -> N
     assert done.stderr.splitlines() == [f"assay: port {port} on 127.0.0.1 is in use; name another with --port"]
 
 
+@pytest.mark.slow
 def test_models_that_cannot_be_served_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, code in (
         (["tiny"], 2),  # a language model without a head: told by the engine's process
@@ -149,6 +150,7 @@ def test_a_killed_server_gives_a_typed_error_after_bounded_tries(rule_reward: Pa
     assert set(codes) == {"scored", "backend"}
 
 
+@pytest.mark.slow
 def test_a_stop_answers_what_is_in_progress_and_exits_0(tiny_reward_model: Path, offline: TransformersScorer) -> None:
     # More than the first engine call takes, for seconds.
     items = [replace(item, response=4 * item.response) for item in some_items(500)]

@@ -124,6 +124,7 @@ def reward(tool_model: Path) -> float:
     return score.reward
 
 
+@pytest.mark.slow
 def test_the_client_sends_typed_turns(url: str, reward: float) -> None:
     with RewardClient(url, model="tools") as client:
         items = [ScoreItem(PROMPT, ANSWERED), ScoreItem(PROMPT, "No."), ScoreItem(PROMPT[1:], "No.")]

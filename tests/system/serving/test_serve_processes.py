@@ -175,6 +175,7 @@ def server(
         yield url_when_ready(process), process
 
 
+@pytest.mark.slow
 def test_only_the_engine_holds_torch(server: tuple[str, subprocess.Popen[str]]) -> None:
     below = children_of(server[1].pid)
     assert set(below) == {"engine", "http_worker 0", "http_worker 1"}
@@ -186,6 +187,7 @@ def test_only_the_engine_holds_torch(server: tuple[str, subprocess.Popen[str]]) 
         assert name == "supervisor" or KEY not in command + environment
 
 
+@pytest.mark.slow
 def test_every_front_tells_the_counts_of_all(server: tuple[str, subprocess.Popen[str]]) -> None:
     url, process = server
 
@@ -210,6 +212,7 @@ def test_every_front_tells_the_counts_of_all(server: tuple[str, subprocess.Popen
     assert children_of(process.pid)["engine"] == old["engine"]
 
 
+@pytest.mark.slow
 def test_a_killed_engine_costs_time_and_nothing_else(
     server: tuple[str, subprocess.Popen[str]], items: list[ScoreItem], expected: list[float], tiny_reward_model: Path
 ) -> None:
@@ -251,6 +254,7 @@ def test_a_killed_engine_costs_time_and_nothing_else(
     assert away <= states - {(200, 200, "")} <= away | {(503, 200, "the engine does not answer")}
 
 
+@pytest.mark.slow
 def test_a_stop_under_load_loses_nothing(
     server: tuple[str, subprocess.Popen[str]], items: list[ScoreItem], expected: list[float]
 ) -> None:
@@ -276,6 +280,7 @@ def test_a_stop_under_load_loses_nothing(
     assert "Traceback" not in process.stderr.read()
 
 
+@pytest.mark.slow
 def test_no_process_outlives_the_supervisor(rule_reward: Path) -> None:
     with started(str(rule_reward), "--port", "0", "--workers", "2") as process:
         until(lambda: len(children_of(process.pid)) == 3)
@@ -285,6 +290,7 @@ def test_no_process_outlives_the_supervisor(rule_reward: Path) -> None:
         until(lambda: not any(Path(f"/proc/{pid}/root").exists() for pid in below))
 
 
+@pytest.mark.slow
 def test_an_engine_killed_while_it_loads_is_one_line_and_exit_code_5(
     rule_reward: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,6 +308,7 @@ def test_an_engine_killed_while_it_loads_is_one_line_and_exit_code_5(
     assert json.loads(out)["error"]["code"] == "backend"
 
 
+@pytest.mark.slow
 def test_a_file_with_everything_over_https_and_a_second_interrupt(
     tiny_reward_model: Path, tmp_path: Path, offline: TransformersScorer
 ) -> None:

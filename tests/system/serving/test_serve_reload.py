@@ -205,6 +205,7 @@ def test_a_broken_file_is_one_line_and_changes_nothing(server: Server, text: str
     assert server.process.poll() is None
 
 
+@pytest.mark.slow
 def test_an_order_reloads_keys_in_every_process(server: Server) -> None:
     server.write(api_keys=[KEY, NEW_KEY])
     assert server.scores(key=NEW_KEY) == {401}
@@ -221,6 +222,7 @@ def test_an_order_reloads_keys_in_every_process(server: Server) -> None:
     assert server.scores(key=KEY) == {200}
 
 
+@pytest.mark.slow
 def test_a_process_that_is_restarted_has_the_new_configuration(server: Server) -> None:
     server.write(max_items=2, request_timeout_s=60.0)
     assert server.hang_up()["changed"] == "max_items,request_timeout_s"
@@ -242,6 +244,7 @@ def test_a_process_that_is_restarted_has_the_new_configuration(server: Server) -
     assert with_client.stdout == "needs restart: workers, cache_entries\n", with_client.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("setsid") is None, reason="needs setsid of util-linux")
 @pytest.mark.parametrize("workers", ["1", "0"])
 def test_a_server_ends_with_its_terminal(rule_reward: Path, workers: str) -> None:
@@ -269,6 +272,7 @@ def test_a_server_ends_with_its_terminal(rule_reward: Path, workers: str) -> Non
         process.wait()
 
 
+@pytest.mark.slow
 def test_one_process_reloads_too(tiny_reward_model: Path, tmp_path: Path) -> None:
     with serving(tiny_reward_model, tmp_path, workers=0) as server:
         assert server.score(items=6) == 413

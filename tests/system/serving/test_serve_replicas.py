@@ -155,6 +155,7 @@ class GroupLoad(Load):
             self.versions[body["version"]] += 1
 
 
+@pytest.mark.slow
 def test_prompts_are_spread_and_every_group_stays_together(
     server: tuple[str, subprocess.Popen[str]], items: list[ScoreItem], rewards: dict[str, list[float]]
 ) -> None:
@@ -200,6 +201,7 @@ def test_a_killed_replica_costs_no_score(
     assert load.cut == 0
 
 
+@pytest.mark.slow
 def test_a_swap_that_one_replica_cannot_make_is_made_by_none(
     server: tuple[str, subprocess.Popen[str]],
     items: list[ScoreItem],
@@ -242,6 +244,7 @@ def test_a_swap_that_one_replica_cannot_make_is_made_by_none(
     asyncio.run(work())
 
 
+@pytest.mark.slow
 def test_a_swap_in_progress_ends_in_all_replicas_together(
     server: tuple[str, subprocess.Popen[str]],
     tiny_reward_model: Path,

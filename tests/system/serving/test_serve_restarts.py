@@ -72,6 +72,7 @@ def crash(supervisor: int, client: httpx.Client, url: str) -> dict[str, Any]:
     return dict(reply.json())
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_loaded_again_keeps_no_other_away(
     rule_reward: Path, tmp_path: Path, client: httpx.Client
 ) -> None:
@@ -130,6 +131,7 @@ def test_a_model_that_cannot_be_loaded_again_keeps_no_other_away(
     assert all(absent["reason"] in line for line in lines)
 
 
+@pytest.mark.slow
 def test_at_the_start_such_a_model_is_an_error(rule_reward: Path, tiny_reward_model: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(tiny_reward_model, tmp_path / "other")
     (folder / "model.safetensors").write_bytes(b"no weights")
@@ -141,6 +143,7 @@ def test_at_the_start_such_a_model_is_an_error(rule_reward: Path, tiny_reward_mo
     assert "is not the checkpoint" in json.loads(out)["error"]["message"]
 
 
+@pytest.mark.slow
 def test_a_child_that_cannot_be_started_again_is_tried_until_it_can(rule_reward: Path, client: httpx.Client) -> None:
     with started(str(rule_reward), "--name", "rm", "--port", "0", "--workers", "2") as process:
         url = url_when_ready(process)
@@ -161,6 +164,7 @@ def test_a_child_that_cannot_be_started_again_is_tried_until_it_can(rule_reward:
         assert process.returncode == 0
 
 
+@pytest.mark.slow
 def test_what_a_killed_server_leaves_the_next_one_takes_away(
     rule_reward: Path,
     tmp_path_factory: pytest.TempPathFactory,

@@ -33,6 +33,7 @@ def soak(seconds: int, clients: int, *more: str) -> dict[str, Any]:
     return figures
 
 
+@pytest.mark.slow
 def test_nothing_is_wrong_or_lost_while_processes_end_and_are_stopped() -> None:
     """Each fault once, however long that takes; that it is fast enough is for a machine that does nothing else."""
     figures = soak(5, 8, "--turns", "4", "--patience", "10")

@@ -87,6 +87,7 @@ def collector() -> Iterator[tuple[str, list[ReceivedSpan]]]:
         server.server_close()
 
 
+@pytest.mark.slow
 def test_one_trace_runs_through_client_http_worker_and_engine(
     rule_reward: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ def chain(workspace: Workspace, lines: int) -> None:
             record(access, "ada", "cast_vote", f"queue {n}", detail={"ä": n}, address="127.0.0.1")
 
 
+@pytest.mark.slow
 def test_taking_an_item_writes_no_line_and_votes_do(workspace: Workspace) -> None:
     make(workspace, "round", import_pairs(workspace, 6))
     with running_web(workspace) as url, signed_in(url) as ada:

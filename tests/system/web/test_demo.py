@@ -38,6 +38,7 @@ def workspace(demo: dict[str, Any]) -> Workspace:
     return Workspace.open(demo["workspace"])
 
 
+@pytest.mark.slow
 def test_every_row_of_the_file_is_accounted_for(demo: dict[str, Any], workspace: Workspace) -> None:
     imported = demo["imported"]
     rejected = sum(imported["rejected"].values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from annotating import import_pairs, make, standing
 from firefox import firefox
 from web_pages import running_web
@@ -23,6 +24,7 @@ def shown(letter: str) -> str:
     return f"""document.querySelector('[aria-label="Response {letter}"]')?.textContent ?? ''"""
 
 
+@pytest.mark.slow
 def test_an_annotators_task_and_every_area(workspace: Workspace) -> None:
     make(workspace, "first", import_pairs(workspace, 3))
     with running_web(workspace) as url, firefox() as tab:

@@ -52,6 +52,7 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_from_an_empty_workspace_to_a_policy(workspace: Workspace, table: Path, browser: Browser) -> None:
     access = AccessFile(workspace.root / FILE)

@@ -37,11 +37,13 @@ def npm(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_pages_types_are_those_of_the_routes() -> None:
     kept = (FRONTEND / "openapi.json").read_text(encoding="utf-8")
     assert json.loads(module("describe_api").description()) == json.loads(kept), "run python web/describe_api.py"
 
 
+@pytest.mark.slow
 def test_components() -> None:
     done = npm("test", "--silent")
     assert done.returncode == 0, done.stdout + done.stderr

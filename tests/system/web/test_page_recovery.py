@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 
 
+@pytest.mark.slow
 def test_one_failed_area_leaves_the_others(workspace: Workspace, browser: Browser) -> None:
     def broken(route: Route) -> None:
         route.fulfill(json={"runs": None, "total": 0, "kinds": None, "held": None})
@@ -38,6 +39,7 @@ def test_one_failed_area_leaves_the_others(workspace: Workspace, browser: Browse
         assert page.get_by_text("cannot be shown").count() == 0
 
 
+@pytest.mark.slow
 def test_files_that_an_upgrade_removed_reload_the_page_once(
     workspace: Workspace, browser: Browser, tmp_path: Path
 ) -> None:
@@ -78,6 +80,7 @@ def upgrade(folder: Path) -> None:
         path.rename(path.with_name(f"next-{path.name}"))
 
 
+@pytest.mark.slow
 def test_a_server_that_comes_back_is_noticed_without_a_reload_by_hand(workspace: Workspace, browser: Browser) -> None:
     servers, port = ExitStack(), reserved_port()
     url = servers.enter_context(running_web(workspace, port=port))

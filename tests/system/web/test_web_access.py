@@ -302,6 +302,7 @@ def test_open_access_leaves_the_accounts_alone(workspace: Workspace) -> None:
         assert accepted(client, token, "eve", PASSWORD).status_code == 409
 
 
+@pytest.mark.slow
 def test_servers_of_two_workspaces_on_one_machine_know_their_own_sessions(tmp_path: Path) -> None:
     one, two = (Workspace.create(tmp_path / name) for name in ("one", "two"))
     with running_web(one) as first, running_web(two) as second, httpx.Client() as browser:  # sends cookies to all ports
@@ -358,6 +359,7 @@ def test_somebody_signs_in_and_out(workspace: Workspace, browser: Browser) -> No
         page.get_by_label("Name").wait_for()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
 def test_from_the_first_link_to_the_audit_log(workspace: Workspace, browser: Browser, scheme: Any) -> None:
@@ -436,6 +438,7 @@ def pictured(page: Page, name: str) -> None:
     screenshot(page, name)
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_password_is_changed_and_the_rate_limit_is_said(workspace: Workspace, browser: Browser) -> None:
     limits = SignInLimits(by_pair=2, by_address=30)

@@ -193,6 +193,7 @@ def test_adjudication_is_blind_until_asked_otherwise(place: Workspace, compariso
         assert queue["counts"]["annotators"] == {"ann": 2, "ben": 2}
 
 
+@pytest.mark.slow
 def test_queues_are_made_extended_closed_and_reported(place: Workspace, comparisons: list[str], url: str) -> None:
     with signed_in(url, "cleo") as cleo:
         asked = {"name": "made-here", "pools": ["unverified"], "limit": 5, "overlap": "all", "gold_checks": 0}
@@ -326,6 +327,7 @@ def test_a_sitting_in_the_browser(place: Workspace, comparisons: list[str], url:
         assert db.execute(held).fetchone()[0] == 0, "leaving gives the item back"
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_annotating_on_a_phone_in_the_dark(
     place: Workspace, comparisons: list[str], url: str, browser: Browser

@@ -141,6 +141,7 @@ def check_whole(workspace: Workspace, queue: str) -> list[QueueVote]:
     return votes
 
 
+@pytest.mark.slow
 def test_no_vote_is_lost_or_doubled_by_kills_and_a_held_store(workspace: Workspace, server: Server) -> None:
     with workspace.store.unit() as db:
         comparisons = [row[0] for row in db.execute("SELECT comparison_id FROM comparisons").fetchall()]
@@ -166,6 +167,7 @@ def test_no_vote_is_lost_or_doubled_by_kills_and_a_held_store(workspace: Workspa
     assert all(v.rationale and v.rationale.startswith(f"{v.annotator} on ") for v in votes)
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_vote_outlives_a_dead_server_a_lost_reply_and_a_reload(
     workspace: Workspace, server: Server, browser: Browser

@@ -40,6 +40,7 @@ def at(page: Page, queue: str) -> None:
     page.locator(".session-answers .panel").first.wait_for()
 
 
+@pytest.mark.slow
 def test_nothing_sticks_out_and_responses_have_their_room(address: str, browser: Browser) -> None:
     with opened(browser, address) as page:
         for queue in PAIRS:
@@ -63,6 +64,7 @@ def test_nothing_sticks_out_and_responses_have_their_room(address: str, browser:
                 check_accessible(page)
 
 
+@pytest.mark.slow
 def test_the_prompt_stays_in_view_and_the_panel_folds(address: str, browser: Browser) -> None:
     with opened(browser, address) as page:
         at(page, "long")
@@ -81,6 +83,7 @@ def test_the_prompt_stays_in_view_and_the_panel_folds(address: str, browser: Bro
         assert page.get_by_role("region", name="Principles").is_visible(), "what is asked stays"
 
 
+@pytest.mark.slow
 def test_keys_work_under_caps_lock_and_in_cyrillic(address: str, browser: Browser) -> None:
     with opened(browser, address) as page:
         keyboard = page.context.new_cdp_session(page)

@@ -29,6 +29,7 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_the_command_makes_and_removes_backups(workspace: Workspace, tmp_path: Path) -> None:
     to = tmp_path / "copies"
     command = ["web", "--open", "--port", "0", "-w", str(workspace.root), "--backup-every", str(SOON_H)]

@@ -109,6 +109,7 @@ def answers(url: str) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_the_first_link_and_accounts_from_the_command_line(workspace: Workspace) -> None:
     where = ("--workspace", str(workspace.root))
     with running("web", "--port", "0", "--proxy", "127.0.0.1", "--allowed-host", "assay.example", *where) as web:
@@ -233,6 +234,7 @@ def test_up_ends_the_pages_when_the_reward_server_ends(workspace: Workspace, rul
         assert not answers(web)
 
 
+@pytest.mark.slow
 def test_up_leaves_no_reward_server_behind_when_it_is_killed(workspace: Workspace, rule_reward: Path) -> None:
     with running(*up(workspace, rule_reward)) as command:
         rewards = command.wait_for(r"reward server at (http://\S+): ")

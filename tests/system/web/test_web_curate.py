@@ -215,6 +215,7 @@ def test_stages_of_judges_and_of_reward_models(curated: Workspace, tiny_reward_m
         assert not list(curated.root.glob("jobs/*/.*.part"))
 
 
+@pytest.mark.slow
 def test_a_stage_outlives_the_server_is_stopped_and_resumes(curated: Workspace, endpoint: FakeEndpoint) -> None:
     asked_for = {"kind": "stage1", "settings": {"config": "loops/waits.yaml"}}
     held, released = threading.Event(), threading.Event()
@@ -326,6 +327,7 @@ def test_a_curator_names_no_folder_outside_the_workspace(workspace: Workspace, t
             assert f"--model {folder}" in sent(client, "jobs/estimate", jobs[0])["command"]
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_the_pages_show_it(curated: Workspace, browser: Browser) -> None:
     from playwright.sync_api import expect

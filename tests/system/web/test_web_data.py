@@ -218,6 +218,7 @@ def grid(page: Page) -> Any:
     return page.get_by_role("grid")
 
 
+@pytest.mark.slow
 def test_the_list_is_filtered_scrolled_and_walked_by_keys(browser: Browser, shown: tuple[str, str]) -> None:
     from playwright.sync_api import expect
 
@@ -308,6 +309,7 @@ def test_a_comparison_shows_all_and_runs_nothing_of_its_texts(browser: Browser, 
         screenshot(page, "data-lineage")
 
 
+@pytest.mark.slow
 def test_it_is_readable_on_a_phone_and_in_the_dark(browser: Browser, shown: tuple[str, str]) -> None:
     url, name = shown
     phone: dict[str, Any] = {"viewport": {"width": 390, "height": 780}, "color_scheme": "dark"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from recorded_episodes import failed, played, rollout_row, write_rollouts
 from typed_rows import HOSTILE
 from web_pages import check_looks, opened, running_web
@@ -28,6 +29,7 @@ def call(name: str, **arguments: Any) -> str:
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
+@pytest.mark.slow
 def test_episodes_are_read_compared_and_marked(workspace: Workspace, browser: Browser) -> None:
     right = ["I add first.\n" + call("calculator", expression="3+4") + call("calculator", expression="12*7"), "84"]
     wrong = [f"<tool_call>{{no json {HOSTILE}</tool_call>", call("shell", run="ls"), "x" * 900 + HOSTILE]

@@ -72,6 +72,7 @@ def test_who_may_see_it(workspace: Workspace) -> None:
                 assert client.get("/api/home").status_code == status
 
 
+@pytest.mark.slow
 def test_the_sample_is_imported_and_survives_cleaning(workspace: Workspace, tmp_path: Path) -> None:
     file = tmp_path / "sample.jsonl"
     for status in (0, 2):  # a file that is there is not overwritten

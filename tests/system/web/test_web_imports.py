@@ -99,6 +99,7 @@ def test_what_cannot_be_read_is_said_in_one_line(workspace: Workspace, client: h
     assert previewed(client, "uploads/picture.csv")["readable"] == 0
 
 
+@pytest.mark.slow
 def test_a_line_of_two_gigabytes_is_one_refused_row(workspace: Workspace, client: httpx.Client) -> None:
     path = workspace.root / "uploads" / "line.jsonl"
     with path.open("wb") as file:

@@ -97,6 +97,7 @@ def process_of(workspace: Workspace, job: dict[str, Any]) -> int:
     return int(json.loads((workspace.root / "jobs" / job["id"] / "process.json").read_text())["pid"])
 
 
+@pytest.mark.slow
 def test_jobs_outlive_the_server_wait_for_each_other_and_resume(filled: Workspace) -> None:
     port = reserved_port()
     with server(filled, port) as (process, url), signed_in(url, "ada") as ada, signed_in(url, "bob") as bob:
@@ -350,6 +351,7 @@ def test_a_job_has_the_keys_of_the_servers_that_it_names() -> None:
     assert keys_for(["rl", "--reward", "http://127.0.0.1:15"], servers) == {}
 
 
+@pytest.mark.slow
 def test_output_that_a_full_disk_does_not_take_ends_nothing(tmp_path: Path) -> None:
     for arguments, code, error in ((["recipes"], 0, ""), (["data", "stats", "-w", "nowhere"], 3, "no workspace")):
         reserve(tmp_path)

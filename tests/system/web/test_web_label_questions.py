@@ -46,6 +46,7 @@ def asked(workspace: Workspace, tmp_path: Path) -> Iterator[tuple[Workspace, str
         yield workspace, url
 
 
+@pytest.mark.slow
 def test_a_curator_makes_a_queue_of_ratings_and_adjudicates_their_spread(
     asked: tuple[Workspace, str], browser: Browser
 ) -> None:
@@ -97,6 +98,7 @@ def said(workspace: Workspace, query: str) -> list[tuple[Any, ...]]:
         return db.execute(query).fetchall()
 
 
+@pytest.mark.slow
 def test_every_question_is_answered_on_the_page(asked: tuple[Workspace, str], browser: Browser) -> None:
     workspace, url = asked
     with opened(browser, url) as page:

@@ -199,6 +199,7 @@ def looping(workspace: Workspace, folder: Path) -> Iterator[tuple[subprocess.Pop
         process.communicate()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_loop_is_watched_paused_continued_and_finished(
     workspace: Workspace, browser: Browser, tmp_path: Path

@@ -59,6 +59,7 @@ def standing(workspace: Workspace) -> list[tuple[str, str, str, str, str | None]
         ).fetchall()
 
 
+@pytest.mark.slow
 def test_the_body_of_a_vote_carries_them(place: Workspace, url: str) -> None:
     make(url, "by-http", overlap=2)
     for name, said in (("bea", "yes"), ("cleo", "no")):
@@ -141,6 +142,7 @@ def highlighted(page: Page) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_answers_and_evidence_in_the_browser(place: Workspace, url: str, browser: Browser) -> None:
     make(url, "by-browser")
@@ -203,6 +205,7 @@ def test_answers_and_evidence_in_the_browser(place: Workspace, url: str, browser
         )
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_on_a_phone_in_the_dark_words_may_be_written(url: str, browser: Browser) -> None:
     make(url, "on-a-phone", seed=3)

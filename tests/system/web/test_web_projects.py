@@ -101,6 +101,7 @@ def test_people_see_the_queues_of_their_projects_alone(two_projects: tuple[Works
         assert projects_of(access, "olga") == ["medical"]
 
 
+@pytest.mark.slow
 def test_projects_in_the_terminal(workspace: Workspace) -> None:
     import_pairs(workspace, 3)
     with AccessFile(workspace.root / FILE) as access:
@@ -126,6 +127,7 @@ def test_projects_in_the_terminal(workspace: Workspace) -> None:
     assert refused.exit_code != 0
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_an_administrator_manages_members_in_the_page(two_projects: tuple[Workspace, str], browser: Browser) -> None:
     workspace, url = two_projects

@@ -94,6 +94,7 @@ def test_settings_are_edited_and_two_editors_lose_nothing(team: tuple[Workspace,
     assert {"edit_queue_guideline", "edit_queue", "turn_queue_by_name"} <= set(actions)
 
 
+@pytest.mark.slow
 def test_a_queue_is_for_those_it_is_assigned_to(team: tuple[Workspace, list[str], str]) -> None:
     workspace, ids, url = team
     make(workspace, "first", ids[:6])
@@ -117,6 +118,7 @@ def test_a_queue_is_for_those_it_is_assigned_to(team: tuple[Workspace, list[str]
         assert len(ann.get("/api/queues").json()) == 1
 
 
+@pytest.mark.slow
 def test_own_answers_suggestions_and_notes(team: tuple[Workspace, list[str], str]) -> None:
     workspace, ids, url = team
     items = [QueueItem(c, opinions=(ShownOpinion("judge-1", "A", "it runs"),)) for c in ids[:4]]
@@ -167,6 +169,7 @@ def test_own_answers_suggestions_and_notes(team: tuple[Workspace, list[str], str
         assert (refused.status_code, "is closed" in refused.json()["detail"]) == (409, True)
 
 
+@pytest.mark.slow
 def test_many_items_at_once_and_working_time(team: tuple[Workspace, list[str], str]) -> None:
     workspace, ids, url = team
     make(workspace, "first", ids[:6])
@@ -204,6 +207,7 @@ def test_many_items_at_once_and_working_time(team: tuple[Workspace, list[str], s
         assert (unknown.status_code, "first" in unknown.text) == (404, False), "without a word of the others"
 
 
+@pytest.mark.slow
 def test_items_are_chosen_by_fields_and_by_likeness(workspace: Workspace) -> None:
     rows = [
         {

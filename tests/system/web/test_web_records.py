@@ -45,6 +45,7 @@ def pair(n: int, **more: object) -> dict[str, object]:
     return {"prompt": f"Which metal is {n}?", "response_a": "Gold.", "response_b": f"Lead, {n}.", **more}
 
 
+@pytest.mark.slow
 def test_the_documentations_example_runs(
     url: str, tokens: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -57,6 +58,7 @@ def test_the_documentations_example_runs(
     assert capsys.readouterr().out.splitlines()[0] == "0 new, 0 rejected, 0 queued", "the same again adds nothing"
 
 
+@pytest.mark.slow
 def test_votes_are_pulled_behind_a_cursor_withdrawals_too(url: str, tokens: dict[str, str]) -> None:
     with WorkspaceClient(url, token=tokens["cora"]) as client:
         report = client.push([pair(n, metadata={"n": n}) for n in range(5)], source="app", queue="metals", overlap=2)
@@ -120,6 +122,7 @@ def test_bad_records_are_named_and_the_others_are_stored(url: str, tokens: dict[
             list(client.votes("metals", after="nonsense"))
 
 
+@pytest.mark.slow
 def test_programs_see_what_their_people_see(url: str, tokens: dict[str, str]) -> None:
     with WorkspaceClient(url, token=tokens["cora"]) as client:
         client.push([pair(0)], source="app", queue="metals")
@@ -144,6 +147,7 @@ def test_programs_see_what_their_people_see(url: str, tokens: dict[str, str]) ->
         nobody.queues()
 
 
+@pytest.mark.slow
 def test_a_server_without_accounts_takes_a_name(workspace: Workspace) -> None:
     with running_web(workspace) as url, WorkspaceClient(url, name="bot") as client:
         assert client.push([pair(0)], source="app", queue="metals").queued == 1

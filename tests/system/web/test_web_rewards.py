@@ -323,6 +323,7 @@ def test_pairs_are_sent_to_a_queue_with_a_reason_that_tells_no_preference(client
     assert "c-none" in agreed.json()["detail"]
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_the_playground_outlives_a_reload(place: Place, browser: Browser) -> None:
     with opened(browser, place.url) as page:
@@ -359,6 +360,7 @@ def check_playground(page: Page) -> None:
     expect(table).to_contain_text("P(best beats second)")
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_leaderboards_calibration_and_length_are_shown_and_readable(place: Place, browser: Browser) -> None:
     with opened(browser, place.url, color_scheme="dark") as page:
@@ -388,6 +390,7 @@ def test_leaderboards_calibration_and_length_are_shown_and_readable(place: Place
         check_accessible(page)
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_disagreements_are_picked_and_sent(place: Place, browser: Browser) -> None:
     with opened(browser, place.url, viewport={"width": 390, "height": 844}) as page:

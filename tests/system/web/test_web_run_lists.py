@@ -183,6 +183,7 @@ def test_rules_over_http(place: Workspace, client: httpx.Client) -> None:
     assert client.get("/api/runs/alerts").json() == {"rules": [], "alerts": [], "more": 0}
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_runs_are_compared_noted_and_taken_away_as_pictures(
     place: Workspace, url: str, browser: Browser, tmp_path: Path

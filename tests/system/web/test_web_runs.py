@@ -121,6 +121,7 @@ def stop(page: Page) -> None:
     asked.wait_for(state="hidden")
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_training_is_watched_ended_and_gone_on_with(
     place: Workspace, url: str, browser: Browser, tmp_path: Path
@@ -214,6 +215,7 @@ def test_a_policy_training_is_watched_ended_and_gone_on_with(place: Workspace, u
         screenshot(page, "runs-compared", full_page=True)
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_run_that_is_at_a_long_step_is_shown_ending_and_can_be_ended_at_once(
     place: Workspace, url: str, browser: Browser
@@ -314,6 +316,7 @@ def failing(place: Workspace) -> str:
     return run.id
 
 
+@pytest.mark.slow
 def test_lists_and_one_run_while_another_process_holds_the_store(place: Workspace, client: httpx.Client) -> None:
     failed = failing(place)
     found = client.get("/api/runs", params={"text": "BROK"}).json()
@@ -351,6 +354,7 @@ def test_lists_and_one_run_while_another_process_holds_the_store(place: Workspac
     assert client.get("/api/runs/compare", params={"run": [run.id, run.id]}).status_code == 422
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_failed_run_says_why_and_an_empty_workspace_what_to_do(
     place: Workspace, url: str, browser: Browser, workspace: Workspace

@@ -156,6 +156,7 @@ def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_loaded_says_why_and_roles_hold(place: Workspace) -> None:
     (place.models / "brief.yaml").write_text("kind: composed\nparts: []\n")
     with AccessFile(place.root / ACCESS) as access:
@@ -188,6 +189,7 @@ def test_an_endpoint_that_was_killed_is_not_said_to_run(place: Workspace, tmp_pa
         assert gone["why"] == "its process was ended from outside"
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_model_is_served_scored_and_stopped_with_the_mouse(place: Workspace, browser: Browser) -> None:
     """Also the other pages of access for programs: nothing sticks out of them, and axe finds nothing."""

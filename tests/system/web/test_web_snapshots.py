@@ -99,6 +99,7 @@ def test_a_set_is_made_told_of_and_downloaded(labelled: Workspace, address: str)
         assert any("data snapshot sums" in str(line.detail) for line in started)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_made_is_said_as_the_command_says_it(labelled: Workspace, address: str) -> None:
     with signed_in(address) as client:
         assert made(client, name="taken")["status"] == "done"
@@ -118,6 +119,7 @@ def test_what_cannot_be_made_is_said_as_the_command_says_it(labelled: Workspace,
             assert client.get(f"/api/training-sets/{path}").status_code == 404
 
 
+@pytest.mark.slow
 def test_a_large_set_is_not_downloaded_but_its_command_named(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("assay_web.training_sets.routes.MOST_ITEMS", 3)
     with signed_in(address) as client:
@@ -142,6 +144,7 @@ def test_who_may(labelled: Workspace) -> None:
                 assert downloaded == (404 if name == "curator" else 403)
 
 
+@pytest.mark.slow
 def test_from_votes_to_a_training_set_on_the_page(labelled: Workspace, address: str, browser: Browser) -> None:
     with opened(browser, address) as page:
         page.goto("/annotate/queue/first")

@@ -73,6 +73,7 @@ def check_parts(page: Page) -> None:
         assert page.locator(f".message[data-role={role}]").first.is_visible(), role
 
 
+@pytest.mark.slow
 def test_a_typed_comparison_is_shown_whole_with_all_its_labels(
     typed: tuple[Workspace, str, str], browser: Browser
 ) -> None:
@@ -88,6 +89,7 @@ def test_a_typed_comparison_is_shown_whole_with_all_its_labels(
         check_looks(page, "typed-comparison")
 
 
+@pytest.mark.slow
 def test_every_question_shows_typed_messages(typed: tuple[Workspace, str, str], browser: Browser) -> None:
     _, url, _ = typed
     with opened(browser, url) as page:

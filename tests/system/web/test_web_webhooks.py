@@ -133,6 +133,7 @@ def noted(workspace: Workspace) -> bool:
         return "begun" in file.noted()
 
 
+@pytest.mark.slow
 def test_what_was_refused_is_sent_again_after_a_restart_and_the_log_says_why(workspace: Workspace) -> None:
     with receiving() as receiver:
         receiver.status = 503

@@ -63,6 +63,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, list[st
         return workspace, [row[0] for row in db.execute("SELECT comparison_id FROM comparisons ORDER BY 1").fetchall()]
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STEPS, st.integers(1, 3))
 @example([("ann", "next"), ("ann", "pass"), ("bob", "next"), ("bob", "vote"), ("ann", "undo"), ("ann", "vote")], 1)

@@ -62,6 +62,7 @@ def ids_of(questions: list[Question]) -> list[str]:
     return [q.comparison_id for q in questions]
 
 
+@pytest.mark.slow
 def test_a_model_describes_every_pair_once(workspace: Workspace, asked: list[Question]) -> None:
     with fake_endpoint(longer_wins(), faults=once("429")) as fake:
         extractor = AttributeExtractor(endpoint(fake))

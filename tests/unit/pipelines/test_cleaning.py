@@ -229,6 +229,7 @@ def test_the_same_text_is_what_the_rule_says(some: list[str]) -> None:
         assert empty == (not same)
 
 
+@pytest.mark.slow
 def test_contradictions_are_shown_with_sources_votes_and_texts(workspace: Workspace) -> None:
     put(workspace, ("p", "left", "right", "first"), ("q", "one", "two", "first"), ("r", "yes", "no", "first"))
     put(

@@ -103,6 +103,7 @@ texts = st.text(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(texts, max_size=6))
 @example(["A\u200b\u0301"])  # an invisible character between a letter and its accent
@@ -114,6 +115,7 @@ def test_words_are_those_of_the_rule(some: list[str]) -> None:
     assert by_character.counts.tolist() == [len("".join(w)) for w in found]
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.lists(st.sampled_from("abc"), max_size=7).map(" ".join), max_size=8),
@@ -136,6 +138,7 @@ def test_ngrams_are_equal_exactly_where_the_words_are(some: list[str], n: int, u
     assert len(whole) == len({h for h, _ in whole}) == len({w for _, w in whole})
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(st.lists(st.lists(st.sampled_from("ab"), min_size=1, max_size=12).map(" ".join), min_size=1, max_size=12))
 def test_what_overlaps_is_what_a_plain_search_finds(tmp_path_factory: pytest.TempPathFactory, some: list[str]) -> None:
@@ -158,6 +161,7 @@ def test_what_overlaps_is_what_a_plain_search_finds(tmp_path_factory: pytest.Tem
     assert {row[0] for row in hits(workspace)} == {text for text in training if plain(text)}
 
 
+@pytest.mark.slow
 def test_planted_overlaps_are_found_and_near_misses_are_not(workspace: Workspace, tmp_path: Path) -> None:
     register(workspace, tmp_path, "b", words(0, 40), words(100, 113), "Say hello, please!")
     planted = [f"Before {n}: {words(n, n + 13).upper().replace(' ', ' -- ')}?! after" for n in range(28)]
@@ -194,6 +198,7 @@ def test_every_turn_counts_and_characters_serve_other_scripts(workspace: Workspa
     assert check(workspace, "run-2", ngram=14, unit="character", containment=0)[0].hits == 0
 
 
+@pytest.mark.slow
 def test_pools_limit_what_is_discarded_and_what_is_put_back_stays(workspace: Workspace, tmp_path: Path) -> None:
     register(workspace, tmp_path, "b", words(0, 20))
     put(workspace, words(0, 20), words(5, 20))
@@ -208,6 +213,7 @@ def test_pools_limit_what_is_discarded_and_what_is_put_back_stays(workspace: Wor
     assert discard_overlaps(workspace, check(workspace, "run-2"), CheckConfig(), Selection(), "run-2") == {"b": 0}
 
 
+@pytest.mark.slow
 def test_the_ledger_knows_what_was_imported_since(workspace: Workspace, tmp_path: Path) -> None:
     put(workspace, words(0, 20), words(50, 70), run_id="import-1")
     train = create_snapshot(workspace, "train", Selection(), None)
@@ -235,6 +241,7 @@ def test_the_ledger_knows_what_was_imported_since(workspace: Workspace, tmp_path
     assert [s.state for s in contamination_of(workspace, wider.id)] == ["clean", "clean"]
 
 
+@pytest.mark.slow
 def test_waivers_are_asked_for_and_recorded(workspace: Workspace, tmp_path: Path) -> None:
     put(workspace, words(0, 20))
     register(workspace, tmp_path, "b", words(0, 20))
@@ -331,6 +338,7 @@ def test_an_empty_store_is_checked_too(workspace: Workspace, tmp_path: Path) -> 
     assert (report.prompts, report.hits) == (0, 0)
 
 
+@pytest.mark.slow
 def test_a_laxer_check_does_not_clear_what_a_strict_one_found(workspace: Workspace, tmp_path: Path) -> None:
     put(workspace, words(0, 20), run_id="import-1")
     train = create_snapshot(workspace, "train", Selection(), None)
@@ -374,6 +382,7 @@ def test_a_disguised_leak_is_found(kind: str, workspace: Workspace, tmp_path: Pa
     assert report.hits == 1
 
 
+@pytest.mark.slow
 def test_responses_are_checked_against_prompts_and_responses_of_a_benchmark(
     workspace: Workspace, tmp_path: Path
 ) -> None:
@@ -420,6 +429,7 @@ def test_responses_are_checked_against_prompts_and_responses_of_a_benchmark(
     assert (without.hits, without.responses) == (0, None)
 
 
+@pytest.mark.slow
 def test_common_openings_are_no_evidence_but_prompts_held_in_full_are(workspace: Workspace, tmp_path: Path) -> None:
     opening = "I like to host guests at my home from time to time and I am gathering recipes. How do I cook"
     register(workspace, tmp_path, "b", f"{opening} bouillabaisse with saffron?", LEAK)
@@ -446,6 +456,7 @@ def test_a_check_of_prompts_alone_says_nothing_about_later_responses(workspace: 
     assert [s.state for s in contamination_of(workspace, train.id)] == ["not_checked"], "its import went on"
 
 
+@pytest.mark.slow
 def test_similar_prompts_are_found_by_an_encoder_on_demand(workspace: Workspace, tmp_path: Path) -> None:
     register(workspace, tmp_path, "b", LEAK)
     reworded = "In April her friends bought clips from Natalia, 48 sold. Yasmin, sister: how many did she borrow?"
@@ -459,6 +470,7 @@ def test_similar_prompts_are_found_by_an_encoder_on_demand(workspace: Workspace,
     assert re.match(r"turn 1 has an embedding of similarity 0\.\d+ to prompt p-\w+ of b", reason)
 
 
+@pytest.mark.slow
 def test_processes_find_what_this_process_finds_and_a_resumed_check_matches_nothing_twice(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,6 +102,7 @@ def curated(empty_workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return workspace, ids
 
 
+@pytest.mark.slow
 def test_every_comparison_is_in_one_flow(curated: tuple[Workspace, list[str]]) -> None:
     workspace, ids = curated
     with workspace.store.unit() as db:
@@ -178,6 +179,7 @@ def test_a_cluster_has_its_members(curated: tuple[Workspace, list[str]]) -> None
     assert (kept.pair.sources, gone.pair.sources, gone.pair.pool) == ([SOURCE], ["again"], "discarded")
 
 
+@pytest.mark.slow
 def test_an_estimate_is_the_prices_of_what_would_be_asked(curated: tuple[Workspace, list[str]], tmp_path: Path) -> None:
     entry = {"kind": "openai", "base_url": "http://127.0.0.1:9/v1", "model": "m", "max_tokens": 100}
     (tmp_path / "judges.yaml").write_text(

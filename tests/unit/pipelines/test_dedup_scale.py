@@ -68,6 +68,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     monkeypatch.setattr("assay_pipelines.hygiene.discarding._PAGE", rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "count"), [(4, 12), (17, 45)])
 def test_the_cut_into_pages_makes_no_difference(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, rows: int, count: int

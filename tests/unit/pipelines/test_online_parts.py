@@ -131,6 +131,7 @@ def test_first_labels_may_come_one_by_one_and_money_is_kept_for_them(workspace: 
         assert (purchase.cost, purchase.committed) == (6.0, 6.0)
 
 
+@pytest.mark.slow
 def test_a_price_is_within_the_limit_and_questions_without_an_answer_cost_too(workspace: Workspace) -> None:
     with purchase_of(JudgeLabels(online_labels.LongerIsBetter(), workspace, price=0.1), workspace) as (purchase, buy):
         assert len(buy(1, money=0.2)) == 2

@@ -263,6 +263,7 @@ def test_a_principle_without_a_name_is_no_answer(workspace: Workspace, tmp_path:
     assert (reader.failed, reader.failure_rate) == ({"bad_answer": 2}, 1.0)
 
 
+@pytest.mark.slow
 def test_what_failed_in_passing_is_read_by_the_next_run(workspace: Workspace, tmp_path: Path) -> None:
     some_feedback(workspace, tmp_path)
     with fake_endpoint(echo) as fake:
@@ -331,6 +332,7 @@ def test_a_quote_must_be_in_the_feedback() -> None:
     assert evidence_score("", "text") == evidence_score(None, "text") == evidence_score("  ", "text") == 0
 
 
+@pytest.mark.slow
 def test_each_stage_drops_its_own_with_a_reason(workspace: Workspace) -> None:
     content = "it is clear, mostly accurate, very helpful, and polite"
     said(
@@ -358,6 +360,7 @@ def test_each_stage_drops_its_own_with_a_reason(workspace: Workspace) -> None:
     assert rows_of(workspace, "SELECT count(DISTINCT run_id), count(*) FROM principle_outcomes") == [(2, 14)]
 
 
+@pytest.mark.slow
 def test_the_line_that_we_put_in_front_is_no_evidence(workspace: Workspace) -> None:
     said(workspace, (("preference", "yes", "preferred: this one"), ("clarity", "yes", "so clear")), content="so clear")
     with workspace.store.unit() as db:
@@ -369,6 +372,7 @@ def test_the_line_that_we_put_in_front_is_no_evidence(workspace: Workspace) -> N
     }
 
 
+@pytest.mark.slow
 def test_an_annotator_who_names_no_principle_still_has_to_agree(workspace: Workspace) -> None:
     one = ("clarity", "yes", "clear")
     said(workspace, (one,), (one,), (), content="clear")
@@ -377,6 +381,7 @@ def test_an_annotator_who_names_no_principle_still_has_to_agree(workspace: Works
     assert filtered(workspace, extractor="told@1", at_least=1).accepted == 1
 
 
+@pytest.mark.slow
 def test_one_annotator_alone_is_kept_only_if_allowed(workspace: Workspace) -> None:
     said(workspace, (("clarity", "yes", "clear"),), content="clear")
     assert filtered(workspace, extractor="told@1").accepted == 0
@@ -384,6 +389,7 @@ def test_one_annotator_alone_is_kept_only_if_allowed(workspace: Workspace) -> No
     assert filtered(workspace, extractor="told@1", alone=True).accepted == 1
 
 
+@pytest.mark.slow
 def test_people_who_saw_another_comparison_need_not_agree(workspace: Workspace, tmp_path: Path) -> None:
     """One response in two comparisons, each judged by two people of its own."""
     same = {"responses": ["shared", "other"]}
@@ -411,6 +417,7 @@ def test_people_who_saw_another_comparison_need_not_agree(workspace: Workspace, 
     assert (report.accepted, report.dropped["duplicate"], report.groups) == (2, 2, {2: 2})
 
 
+@pytest.mark.slow
 def test_stated_judgments_are_filtered_without_quotes(workspace: Workspace, tmp_path: Path) -> None:
     question = {"test": {"question": "Is it earned?"}}
     for n, values in enumerate((["Yes", "Yes", "Yes"], ["Yes", "No", "Yes"])):

@@ -207,6 +207,7 @@ def test_odd_lines_are_read_as_python_reads_them() -> None:
         assert_same(line if isinstance(line, bytes) else line.encode())
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=400)
 @given(line=line())
 @example(line=b'{"prompt":"p","chosen":"a","rejected":"b","x":-0.0}')

@@ -33,6 +33,7 @@ def row_of(rows: list[dict[str, Any]], text: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["trl", "trl-implicit"])
 def test_trls_rows_hold_everything_and_come_back_equal(tmp_path: Path, name: str) -> None:
     workspace = filled(tmp_path, PLAIN, CALLED, CALLS, THOUGHT, PICTURE)
@@ -63,6 +64,7 @@ def test_verls_lines_hold_everything(tmp_path: Path) -> None:
     assert (tmp_path / picture["images"][0]).is_file()
 
 
+@pytest.mark.slow
 def test_what_a_form_has_no_place_for_is_left_out_counted_and_named(tmp_path: Path) -> None:
     workspace = filled(tmp_path, PLAIN, CALLED, CALLS, THOUGHT, PICTURE)
     expected = {
@@ -123,6 +125,7 @@ def test_llama_factorys_two_forms(tmp_path: Path) -> None:
         export(workspace, tmp_path / "train.jsonl", Selection(), format="llama-factory")
 
 
+@pytest.mark.slow
 def test_binary_labels_and_sides_of_pairs_as_unpaired_rows(tmp_path: Path) -> None:
     asked = [{"role": "user", "content": "Q"}]
     label = {"prompt": asked, "completion": [{"role": "assistant", "content": "lone"}], "label": False}
@@ -144,6 +147,7 @@ def test_binary_labels_and_sides_of_pairs_as_unpaired_rows(tmp_path: Path) -> No
     assert row_of(rows, "Ulm")["completion"][0]["tool_calls"] == [CALL]
 
 
+@pytest.mark.slow
 def test_step_labels_as_trls_stepwise_rows(tmp_path: Path) -> None:
     first = {"prompt": "2 + 3 + 1?", "completions": ["2 + 3 = 5", "5 + 1 = 6é", "7"], "labels": [1, 1, -1]}
     neutral = {"prompt": "1 + 1?", "completions": ["hm", "2", "so 2"], "labels": [1, 0, -1]}

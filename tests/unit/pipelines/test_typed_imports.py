@@ -153,6 +153,7 @@ def test_json_texts_keep_their_keys_order_and_numbers() -> None:
     assert compact({"town": "Ulm", "day": None}) == '{"town":"Ulm"}', "null of a column that another row fills"
 
 
+@pytest.mark.slow
 def test_tool_pairs_of_trl(workspace: Workspace, tmp_path: Path) -> None:
     """Tools as a column; the sides part at a call, and one of them goes on after it."""
     system = {"role": "system", "content": "Be brief."}

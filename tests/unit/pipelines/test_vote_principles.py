@@ -176,6 +176,7 @@ print("folded", flush=True)
 """
 
 
+@pytest.mark.slow
 def test_a_killed_fold_leaves_all_answers_of_a_vote_or_none(workspace: Workspace, fill_comparisons: Fill) -> None:
     comparisons = fill_comparisons(100)
     with JournalWriter(workspace.journal) as journal:
@@ -215,6 +216,7 @@ class Meanings:
         return np.eye(2, dtype=np.float32)[[(CLEAR, SHORT).index(text) for text in texts]]
 
 
+@pytest.mark.slow
 def test_filtering_and_export_see_what_people_said(
     workspace: Workspace, fill_comparisons: Fill, tmp_path: Path
 ) -> None:

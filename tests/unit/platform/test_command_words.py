@@ -42,6 +42,7 @@ def test_an_option_of_other_programs_is_named_as_it_is_here(capsys: pytest.Captu
     assert "here it is" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "unused"),
     [

@@ -56,6 +56,7 @@ def test_processes_give_the_bytes_that_this_process_gives(workspace: Workspace, 
     assert not any((workspace.root / stages.FOLDER).iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("path")
 def test_a_killed_worker_costs_its_unit_alone(workspace: Workspace, tmp_path: Path) -> None:
     spec = JobSpec("shard_jobs:Deadly", {"at": 5, "log": str(tmp_path / "log")})
@@ -64,6 +65,7 @@ def test_a_killed_worker_costs_its_unit_alone(workspace: Workspace, tmp_path: Pa
         run_squares(workspace, JobSpec(spec.target, {**spec.arguments, "times": 99}), LocalExecutor(1))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("path")
 def test_the_job_that_kills_its_worker_is_named_not_those_beside_it(workspace: Workspace, tmp_path: Path) -> None:
     spec = JobSpec("shard_jobs:Deadly", {"at": 5, "log": str(tmp_path / "log"), "times": 99})
@@ -156,6 +158,7 @@ def test_a_worker_that_was_given_up_changes_nothing_when_it_is_late(
     assert not any((workspace.root / stages.FOLDER).iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_killed_driver_resumes_where_it_stopped(workspace: Workspace, tmp_path: Path, workers: int) -> None:
     log = tmp_path / "log"

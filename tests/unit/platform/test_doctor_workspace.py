@@ -28,6 +28,7 @@ def vote_on_nothing(workspace: Workspace, number: int) -> None:
             journal.append(Judgment(f"c-{n:02}", annotator, "A"), annotator="ann")
 
 
+@pytest.mark.slow
 def test_votes_that_point_nowhere_are_named_in_the_very_run_that_stores_them(workspace: Workspace) -> None:
     vote_on_nothing(workspace, 50)
     found = checks(workspace)
@@ -75,6 +76,7 @@ def test_backups_are_shown(workspace: Workspace) -> None:
     assert made.folder.name in checks(workspace)["backups"].detail
 
 
+@pytest.mark.slow
 def test_interrupted_stages_are_named_and_removed_but_none_in_use(workspace: Workspace) -> None:
     assert checks(workspace)["stages"].state == "ok"
     with pytest.raises(KeyboardInterrupt), open_stage(workspace, "left", squares(), {}, lambda: tables(2)) as left:

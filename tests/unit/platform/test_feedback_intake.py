@@ -116,6 +116,7 @@ def test_a_rating_that_is_taken_back_stands_no_more(workspace: Workspace) -> Non
         assert db.execute("SELECT step FROM standing_step_judgments").fetchall() == [(0,)]
 
 
+@pytest.mark.slow
 def test_labels_of_responses_come_back_from_the_log_alone_and_have_a_lineage(workspace: Workspace) -> None:
     batch = pa.Table.from_pylist([rated(), rated(2, response="Paint.")], schema=rated_schema())
     with start_run(workspace, "import", {}) as run, workspace.store.unit() as db:
@@ -145,6 +146,7 @@ def test_what_is_no_number_on_its_scale_is_refused_by_name(value: float) -> None
     assert refused.value.field == "helpfulness"
 
 
+@pytest.mark.slow
 @given(TEXT, st.none() | st.floats(allow_nan=False, allow_infinity=False), st.none() | st.integers(0, 99), TEXT)
 def test_ids_of_ratings_and_marks_in_sql_are_those_of_python(
     text: str, value: float | None, step: int | None, origin: str
@@ -165,6 +167,7 @@ def test_ids_of_ratings_and_marks_in_sql_are_those_of_python(
     )
 
 
+@pytest.mark.slow
 @given(TEXT, TEXT, TEXT)
 def test_ids_in_sql_are_the_ids_of_python(response: str, annotator: str, text: str) -> None:
     import duckdb

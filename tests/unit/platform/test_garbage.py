@@ -21,6 +21,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_the_command_collects_less() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[1:] == [f"{OBJECTS} True"]

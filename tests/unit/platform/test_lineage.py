@@ -77,6 +77,7 @@ def chain(workspace: Workspace, tmp_path: Path) -> dict[str, str]:
     return made
 
 
+@pytest.mark.slow
 def test_a_vote_leads_to_the_rollouts(workspace: Workspace, chain: dict[str, str]) -> None:
     reached = {node.id for node in lineage(workspace, chain["vote"], "down", depth=12).walk()}
     assert {chain[name] for name in ("snapshot", "train", "model", "rl", "rollout", "rollouts")} <= reached
@@ -113,6 +114,7 @@ def test_an_older_decision_says_that_its_basis_is_not_recorded(workspace: Worksp
     assert chain["rollouts"] in reached, "the walk still leads through it"
 
 
+@pytest.mark.slow
 def test_a_repeat_on_another_basis_is_another_decision(workspace: Workspace, chain: dict[str, str]) -> None:
     same = Decision(
         chain["comparison"], "gold", "A", "majority", "one of one", basis=[Evidence("counted", chain["vote"])]
@@ -123,6 +125,7 @@ def test_a_repeat_on_another_basis_is_another_decision(workspace: Workspace, cha
         assert insert_decisions(db, [other, other], None) == 1
 
 
+@pytest.mark.slow
 def test_demonstrations_are_shown_with_the_judgment_and_the_decision(
     workspace: Workspace, chain: dict[str, str]
 ) -> None:
@@ -154,11 +157,13 @@ def test_rollouts_lead_back_to_the_vote_and_the_file(
         assert str(tmp_path / "pairs.jsonl") in reached
 
 
+@pytest.mark.slow
 def test_a_model_leads_to_what_it_scored(workspace: Workspace, chain: dict[str, str]) -> None:
     scored = {node.id for node in lineage(workspace, "rm", "down", depth=1).walk()}
     assert {chain["rollout"], chain["rl"]} <= scored
 
 
+@pytest.mark.slow
 def test_models_of_equal_weights_are_told_apart(workspace: Workspace, chain: dict[str, str], tmp_path: Path) -> None:
     with start_run(workspace, "train", {}) as run:
         spec = {"version": "hash-of-rm"}
@@ -215,6 +220,7 @@ def test_width_is_bounded_and_says_what_is_left_out(workspace: Workspace, chain:
     assert tree.to_dict()["branches"][0]["more"] == 20
 
 
+@pytest.mark.slow
 def test_references_hold_and_broken_ones_are_found(workspace: Workspace, chain: dict[str, str]) -> None:
     with workspace.store.unit() as db:
         assert dangling(db) == {}

@@ -104,6 +104,7 @@ def test_a_node_that_is_lost_after_the_end_repeats_nothing(
     assert capfd.readouterr().out == "out 0\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_all_start_again_after_a_killed_rank(restarts: int, capfd: pytest.CaptureFixture[str]) -> None:
     code = "print(first)\nif first and rank == '1': os.kill(os.getpid(), signal.SIGKILL)\nif first: time.sleep(600)"
@@ -138,6 +139,7 @@ def test_a_lost_node_is_hired_again_and_leaves_no_rank() -> None:
     wait_for(lambda: is_gone(lost[0]))
 
 
+@pytest.mark.slow
 def test_an_error_of_one_ends_all_with_its_status(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -90,6 +90,7 @@ def test_a_recipe_holds_them_and_a_policy_keeps_the_template() -> None:
         load_recipe("grpo", ["sampling.stop=[x]", "asynchrony.window=8", "asynchrony.actors=1"])
 
 
+@pytest.mark.slow
 def test_a_row_ends_where_transformers_would_end_it() -> None:
     """Oracle: `StopStringCriteria` on every prefix of random rows."""
     tokenizer = load_tokenizer("smollm2")

@@ -137,6 +137,7 @@ def trained(workspace: Workspace, name: str, **settings: Any) -> TrainedPolicy:
     return train_policy(workspace, plan, ITEMS, [VerifierReward()], held_out=ITEMS)
 
 
+@pytest.mark.slow
 def test_evaluation_every_n_steps_changes_nothing_else(workspace: Workspace) -> None:
     plain, often = trained(workspace, "plain"), trained(workspace, "often", eval_every=2)
     timed = ("seconds", "tokens_per_second", "eval_")

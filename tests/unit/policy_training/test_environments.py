@@ -233,6 +233,7 @@ def test_budgets_end_an_episode_and_it_says_what_it_earned(policy: Policy) -> No
     assert failures_of(slow) == ["environment_timeout"] * 2
 
 
+@pytest.mark.slow
 def test_the_time_of_an_episode_begins_with_its_own_reset(policy: Policy) -> None:
     """Four that are reset one after the other take longer together than one may."""
 

@@ -43,5 +43,6 @@ def test_scaled_logits_are_refused(config: PretrainedConfig, refused: bool, dtyp
         check_head(model, CPU)
 
 
+@pytest.mark.slow
 def test_a_real_model_in_bfloat16_is_not_refused_for_its_rounding() -> None:
     assert Policy("smollm2", device=CPU, max_prompt_tokens=64, dtype=torch.bfloat16).model.dtype == torch.bfloat16

@@ -132,6 +132,7 @@ def test_a_vocabulary_padded_further_and_a_pruned_one() -> None:
     assert not gradient[:, 4].any()
 
 
+@pytest.mark.slow
 def test_imitation_brings_the_policy_nearer_to_its_teacher(teacher: str, tmp_path: Path) -> None:
     policy = pupil(teacher)
     batch = rollouts(policy)
@@ -180,6 +181,7 @@ def magic_trainer(recipe: Recipe, folder: Path) -> PolicyLoop:
     return PolicyLoop(recipe, pupil(None), ShuffledPrompts(ITEMS, seed=0), [VerifierReward()], folder)
 
 
+@pytest.mark.slow
 def test_magic_continues_where_it_was(tmp_path: Path) -> None:
     """The entropy of the tiny model is about 5.5: below a target of 9 the coefficient grows step by step."""
     recipe = magic_recipe(Magic(target=9.0, delta=1e-3), steps=4)

@@ -87,6 +87,7 @@ def test_no_later_row_changes_an_alarm(seed: int, end: int, later: float) -> Non
     assert alarms(rows[:end], LIMITS) == alarms(rows, LIMITS)[:end] == alarms(changed, LIMITS)[:end]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("without", [(), ("ensemble_spread",), ("held_out_agreement", "kl_k3")])
 def test_it_rings_on_a_reward_that_is_gamed_and_not_on_noise(without: tuple[str, ...]) -> None:
     """20 runs of 26 steps each. The fall of the held-out mean is 0.3 at step 22."""

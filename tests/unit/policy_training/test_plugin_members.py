@@ -115,6 +115,7 @@ def test_a_file_beside_the_recipe_may_fill_any_slot(slot: str, tmp_path: Path, m
     assert loading._Reader(None)._plugin(slot, section, slot) == plugin
 
 
+@pytest.mark.slow
 def test_packages_bring_members_by_entry_points(tmp_path: Path) -> None:
     """A modulator and a reward function of an installed package, found by their short names in a new process."""
     (tmp_path / "their_package.py").write_text(

@@ -54,6 +54,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return dict(AutoModelForCausalLM.from_pretrained(folder).state_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overrides", [(), ("lora.rank=2",)])
 def test_the_exported_weights_are_the_checkpoints(
     workspace: Workspace, tmp_path: Path, overrides: tuple[str, ...]
@@ -71,6 +72,7 @@ def test_the_exported_weights_are_the_checkpoints(
     assert any(not torch.equal(last[name], value) for name, value in second.items())
 
 
+@pytest.mark.slow
 def test_benchmarks_that_the_run_inherits_go_with_it(workspace: Workspace, tmp_path: Path) -> None:
     run = trained(workspace, VerifierReward())
     use = BenchmarkUse("bench", "0", "training", "overlaps", "rows.jsonl", "rm", 3)
@@ -79,6 +81,7 @@ def test_benchmarks_that_the_run_inherits_go_with_it(workspace: Workspace, tmp_p
     assert read_uses(tmp_path / "out") == (use,)
 
 
+@pytest.mark.slow
 def test_what_is_not_there_is_named(workspace: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = trained(workspace, VerifierReward()).run_id
     with pytest.raises(NotFoundError, match="no checkpoint '9'; it has those of steps 1, 2, 3"):

@@ -113,6 +113,7 @@ def test_wrong_tables_are_named(tmp_path: Path, name: str, content: bytes, messa
         load_prompts(str(tmp_path / name), seed=0)
 
 
+@pytest.mark.slow
 def test_what_is_no_data_set_is_named(tmp_path: Path) -> None:
     with pytest.raises(BackendError, match="cannot load hf:"):
         load_prompts(str(tmp_path), seed=0)

@@ -75,6 +75,7 @@ def test_rule_about_a_metric_that_does_not_exist_is_told_of() -> None:
     assert second == "a stop rule watches 'nonsense', which step 1 does not have"
 
 
+@pytest.mark.slow
 def test_a_run_tells_of_its_rules_metrics(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     stop = "stop=[{kind: out_of_bounds, metric: overoptimised, above: 0.5}]"
     assert rl(tmp_path / "w", "--set", stop) == 0

@@ -241,6 +241,7 @@ def test_methods_come_to_prefer_the_better_response(recipe: str, steps: int, tmp
     assert gap() > before + 0.5
 
 
+@pytest.mark.slow
 def test_a_lol_against_values_of_a_critic(tmp_path: Path) -> None:
     """The critic learns what the responses to a prompt earn: the better one's advantage falls from 1 to half."""
     records = [{"text": "yes, of course", "reward": 1.0}, {"text": "never again", "reward": 0.0}]
@@ -258,6 +259,7 @@ def test_a_lol_against_values_of_a_critic(tmp_path: Path) -> None:
     assert better[-1] == pytest.approx(0.5, abs=0.2)
 
 
+@pytest.mark.slow
 def test_a_file_of_records_is_an_input_of_the_run_and_found_from_any_folder(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,6 +29,7 @@ def test_what_needs_a_reference(overrides: list[str], loaded: bool) -> None:
     assert load_recipe("dr_grpo", overrides).needs_reference is loaded
 
 
+@pytest.mark.slow
 def test_recipes_that_only_reported_the_distance_load_none() -> None:
     needing = [name for name in shipped_recipes() if load_recipe(name).needs_reference]
     assert {"grpo", "ppo"} <= set(needing)

@@ -143,6 +143,7 @@ def test_memory_may_hold_what_gained_alone() -> None:
     assert plugin.mix(step_of(2)).source == ("policy",) * 4 + (REPLAYED,) * 2
 
 
+@pytest.mark.slow
 def test_replay_continues_after_a_restart(tmp_path: Path) -> None:
     """In a run: bit for bit, with rows of earlier steps in the batch of the step after the restart."""
     sizes = ["sampling.prompts_per_step=2", "sampling.group_size=3", "sampling.max_new_tokens=6", "checkpoint_every=1"]

@@ -239,6 +239,7 @@ def test_a_hang_fails_its_row_and_the_others_are_scored() -> None:
     assert source.score([TEXT], ["a"]).parts["waits"].tolist() == [1.0]
 
 
+@pytest.mark.slow
 def test_coroutines_that_hang_or_block_the_loop_time_out() -> None:
     leave = threading.Event()
 

@@ -15,6 +15,7 @@ from assay_policy_training.core.sampling import draw, min_p, prune, top_p_filter
 from assay_policy_training.plugins.samplers.key_value_cache import ROOM, BufferedLayer, compacted
 
 
+@pytest.mark.slow
 def test_draws_follow_the_distribution() -> None:
     """100,000 draws from six tokens: shares within five standard errors, log-probs those of the softmax."""
     logits = torch.tensor([0.0, 1.0, -2.0, -torch.inf, 3.0, 0.5])

@@ -330,6 +330,7 @@ def alive(pid: int) -> bool:
     return not status.is_file() or status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "ended"])
 def test_a_launched_server_ends_with_its_trainer(how: str, tmp_path: Path) -> None:
     """The server and its engine, also where the trainer has no chance to end them."""

@@ -94,6 +94,7 @@ def test_a_file_of_votes_names_its_bad_row(tmp_path: Path) -> None:
         load_annotator_votes(None, path)
 
 
+@pytest.mark.slow
 def test_groups_planted_in_real_votes_are_found(shared_data: Path) -> None:
     """UKPConvArg1: a third of the busiest annotators says the opposite of what they said; surface features."""
     rows: list[npt.NDArray[np.float64]] = []

@@ -427,6 +427,7 @@ def test_any_value_in_any_field_is_an_item_or_a_clear_error(name: str, data: st.
     assert not complaint or complaint.startswith("f.jsonl, row 3")
 
 
+@pytest.mark.slow
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     row=st.dictionaries(

@@ -125,6 +125,7 @@ def test_platt_finds_the_optimum_and_is_never_worse_than_the_temperature() -> No
         assert mine <= best + 1e-6
 
 
+@pytest.mark.slow
 def test_isotonic_follows_any_rising_curve() -> None:
     def saturating(d: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]  # labels of which 20 % are flipped
         return np.asarray(0.2 + 0.6 * sigmoid(3 * d))

@@ -212,6 +212,7 @@ def system_bench(folder: Path) -> Benchmark:
     return benchmark("systems.yaml", folder=folder)
 
 
+@pytest.mark.slow
 def test_systems_are_ranked_by_their_reward_within_prompts(tmp_path: Path) -> None:
     bench = system_bench(tmp_path)
     items = read_items(bench, []).items

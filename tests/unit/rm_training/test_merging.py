@@ -173,6 +173,7 @@ def test_merged_models_are_saved_with_parity_and_lineage(
         merge_models(workspace, config)
 
 
+@pytest.mark.slow
 def test_a_barrier_saves_nothing_unless_told_to(make_member: Make, workspace: Workspace, tmp_path: Path) -> None:
     """Two opposite heads: at the middle every reward is 0, every pair a tie, and the accuracy falls to 0."""
     members = [make_member("up", seed=1), make_member("down", seed=1, sign=-1.0)]
@@ -202,6 +203,7 @@ def test_wrong_settings(members: tuple[str, ...], points: tuple[float, ...]) -> 
         MergeConfig(members, "data", "name", points=points)
 
 
+@pytest.mark.slow
 def test_an_ensemble_is_made_and_opens_by_its_name(make_member: Make, workspace: Workspace, tmp_path: Path) -> None:
     members = [make_member(f"m{i}", seed=i) for i in range(3)]
     data = tmp_path / "pairs.jsonl"

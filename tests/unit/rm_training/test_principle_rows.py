@@ -154,6 +154,7 @@ def test_near_duplicates_have_one_key() -> None:
 ROWS = [row(f"Q {p}", f"principle {c}", (p + c) % 3 > 0, f"a{p}{c}") for p in range(20) for c in range(10)]
 
 
+@pytest.mark.slow
 @given(st.integers(0, 50), st.floats(0.05, 0.5), st.floats(0.05, 0.5))
 def test_no_side_sees_the_others_prompts_or_principles(seed: int, prompts: float, principles: float) -> None:
     kept, held = divide(ROWS, prompts=prompts, principles=principles, seed=seed)

@@ -108,8 +108,13 @@ NEEDS: dict[str, tuple[int, dict[str, Any]]] = {
     "steps": (96, {"epochs": 4}),
 }
 by_case = pytest.mark.parametrize("case", CASES)
+#: Pairs, lists and ratings, each trained to see that it learns; the others are left to `make test-all`.
+KINDS = ("rao_kupper", "lists", "ratings")
 #: Resumed, they differ from another case by a formula, or in measuring references (a scenario on several processes).
 FORMULAS = ("davidson", "bounded focal", "grm dpo", "lists by pairs", "ratings, the worst")
+by_kind = pytest.mark.parametrize(
+    "case", [case if case in KINDS else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
+)
 by_loop = pytest.mark.parametrize(
     "case", [pytest.param(case, marks=pytest.mark.slow) if case in FORMULAS else case for case in CASES]
 )
@@ -150,7 +155,7 @@ def stop_after(steps: int) -> Callable[[int], None]:
     return advance
 
 
-@by_case
+@by_kind
 def test_it_learns_and_the_saved_model_gives_its_scores(case: str, tmp_path: Path) -> None:
     method, make = CASES[case]
     count, needs = NEEDS.get(case, (32, {}))
@@ -261,6 +266,7 @@ def test_rating_heads_become_the_reward(
             TransformersScorer.load(ModelConfig(str(tmp_path / "m")))
 
 
+@pytest.mark.slow
 def test_ties_teach_that_two_are_equal(tmp_path: Path) -> None:
     """A pair that is tied half the time gets a smaller margin than with its ties left out; the parameter is learned."""
     data = write(tmp_path / "data.jsonl", maybe_tied, count=64)
@@ -289,6 +295,7 @@ def _tied_spread(trainable: TrainableModel, items: EncodedDataset[Any]) -> float
     return float((outputs[:, 0] - outputs[:, 1]).abs().mean())
 
 
+@pytest.mark.slow
 def test_a_process_reward_model_is_a_stock_classifier_of_tokens_too(tmp_path: Path) -> None:
     """Step rewards = logits of the stock token classifier at the steps' ends; the last one = the stock reward."""
     from transformers import AutoModelForTokenClassification

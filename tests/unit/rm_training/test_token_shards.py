@@ -253,6 +253,7 @@ def peak_of(pairs: int, folder: Path) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_memory_is_not_proportional_to_the_pairs(tmp_path: Path) -> None:
     few, many = peak_of(500, tmp_path), peak_of(5000, tmp_path)
     assert many - few < 4500 * 60  # an encoded pair in memory: 1,600 bytes of tokens alone
@@ -277,6 +278,7 @@ with token_folder(Workspace.open(sys.argv[2]), {}) as folder:
 """
 
 
+@pytest.mark.slow
 def test_killed_while_encoding_the_next_run_encodes_again(
     workspace: Workspace, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -106,6 +106,7 @@ def test_batches_grow_along_a_line() -> None:
     assert plan.items_seen(3) == sum(sizes[:3])
 
 
+@pytest.mark.slow
 def test_a_resumed_ramp_is_at_the_same_items(data: EncodedDataset[Any], tmp_path: Path) -> None:
     config = replace(BASE, batch_start=2, batch_ramp_ratio=0.6, epochs=2, save_every=1)
     (tmp_path / "whole").mkdir()
@@ -142,6 +143,7 @@ def test_checkpointing_changes_no_gradient(data: EncodedDataset[Any], lora: Lora
             assert torch.equal(other, gradient), name
 
 
+@pytest.mark.slow
 def test_checkpointing_with_dropout_draws_the_same_masks(data: EncodedDataset[Any], tmp_path: Path) -> None:
     lora = LoraConfig(4, 8, dropout=0.3)
     weights = []
@@ -152,6 +154,7 @@ def test_checkpointing_with_dropout_draws_the_same_masks(data: EncodedDataset[An
     assert all(torch.allclose(weights[1][name], value, atol=1e-6) for name, value in weights[0].items())
 
 
+@pytest.mark.slow
 def test_evaluating_changes_no_weight(data: EncodedDataset[Any], tmp_path: Path) -> None:
     """Not even with dropout, whose random numbers an evaluation might use up."""
     config = replace(BASE, lora=LoraConfig(4, 8, dropout=0.3), epochs=2)
@@ -267,6 +270,7 @@ def test_the_best_step_is_kept_and_the_training_stops(data: EncodedDataset[Any],
     assert same(weights, same_weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", ["best", "newer"])
 def test_killed_around_the_best_step(lost: str, data: EncodedDataset[Any], tmp_path: Path) -> None:
     """Between the state of the best step and its weights; and with steps after it that were never saved."""

@@ -482,6 +482,7 @@ REQUESTS = st.lists(
 )
 
 
+@pytest.mark.slow
 @hypothesis_settings(max_examples=60)
 @given(REQUESTS, st.sampled_from([1, 3, 512]), st.booleans())
 def test_every_request_gets_exactly_its_own_results(

@@ -58,6 +58,7 @@ def test_what_would_fail_again_is_not(fault: Fault, outcome: str) -> None:
     assert result.error.startswith("HTTP 4")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("retry", "requests"), [(False, 1), (True, 2)])
 def test_a_request_that_timed_out_is_sent_again_only_where_that_is_wanted(
     retry: bool, requests: int, monkeypatch: pytest.MonkeyPatch

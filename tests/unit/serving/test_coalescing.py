@@ -179,6 +179,7 @@ def test_a_queue_full_of_characters_refuses_too_but_admits_one_large_request(eng
         assert len(rewards(ask(running, "small"))) == 1
 
 
+@pytest.mark.slow
 def test_too_late_is_504_and_what_waited_is_dropped(engine: HeldEngine) -> None:
     settings = ServerSettings(request_timeout_s=3.0)
     with serving(engine, settings) as running, ThreadPoolExecutor(4) as pool:
@@ -220,6 +221,7 @@ def test_a_request_that_breaks_the_engine_costs_only_itself(engine: HeldEngine) 
         assert len(rewards(ask(running, "good as ever"))) == 1
 
 
+@pytest.mark.slow
 def test_scores_do_not_depend_on_the_company(engine: HeldEngine) -> None:
     """Requests that share prompts, wholly and in part, with others of all sizes: each as when scored offline."""
     prompts = ["Name a metal. " * 20, "Name a metal. " * 20 + "And a gas.", "Hi."]
@@ -256,6 +258,7 @@ def test_cached_scores_are_the_engines_and_cost_it_nothing(engine: HeldEngine) -
     assert engine.calls == [3, 1]  # the response that is too long has no score to keep
 
 
+@pytest.mark.slow
 def test_an_engine_that_does_not_come_back_is_answered_for(engine: HeldEngine) -> None:
     """504 to those it holds, 503 to the others until it is back; what is known is answered, and nothing piles up."""
     settings = ServerSettings(engine_timeout_s=3.0)

@@ -91,6 +91,7 @@ def test_several_images_are_called_by_name() -> None:
     assert [part for message in guarded for part in message.parts if isinstance(part, ImagePart)] == [red, blue]
 
 
+@pytest.mark.slow
 def test_a_judge_that_reads_text_alone_says_so_and_judges_the_rest() -> None:
     writer, spec = LocalWriter.load(ModelConfig("tiny", device="cpu"), judging=PAIRWISE.judging)
     seen = pair_on(ImagePart(url=data_url(RED)))

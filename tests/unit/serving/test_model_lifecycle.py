@@ -172,6 +172,7 @@ def clients_at(url: str) -> Iterator[Clients]:
         clients.stop()
 
 
+@pytest.mark.slow
 def test_a_swap_under_load_drops_nothing_and_every_reply_is_one_versions(
     tiny_reward_model: Path, second: Path, engines: dict[str, TransformersScorer]
 ) -> None:
@@ -314,6 +315,7 @@ def test_a_canary_that_fails_too_often_aborts_itself(
         assert rewards_of(ask(client, PROMPTS[0])) == pytest.approx(offline(engines[old], PROMPTS[0]), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_swap_promotes_itself_when_its_conditions_hold_and_not_before(
     tiny_reward_model: Path, second: Path, engines: dict[str, TransformersScorer]
 ) -> None:
@@ -526,6 +528,7 @@ def test_a_shadow_waits_until_nothing_live_is_unanswered_and_drops_what_it_has_n
         until(lambda: admin(client, "GET", "/rm/swap")["swap"]["compared"] == 2 * len(ANSWERS))
 
 
+@pytest.mark.slow
 def test_a_canary_whose_engine_hangs_is_aborted_and_its_share_goes_back_to_the_old_model(
     tiny_reward_model: Path, held: HeldEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

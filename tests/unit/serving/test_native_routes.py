@@ -218,6 +218,7 @@ def described(server: RunningServer) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_the_description_is_valid(described: dict[str, Any]) -> None:
     validate(described)
 

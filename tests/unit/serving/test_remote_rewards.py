@@ -187,6 +187,7 @@ def test_what_passes_is_asked_again(tiny_reward_model: Path, first: Reply) -> No
     assert told == [5, 5]
 
 
+@pytest.mark.slow
 def test_a_server_that_stays_busy_or_silent_gives_failures(tiny_reward_model: Path) -> None:
     release = threading.Event()
 

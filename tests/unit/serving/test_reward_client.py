@@ -277,6 +277,7 @@ def test_a_try_lasts_as_long_as_the_deadline_leaves(
     assert (limits.read, limits.connect) == (seconds, 5.0)
 
 
+@pytest.mark.slow
 def test_a_deadline_alone_ends_a_request_to_a_silent_server(ask: Ask) -> None:
     with socket.socket() as silent_server:
         silent_server.bind(("127.0.0.1", 0))
@@ -506,6 +507,7 @@ def test_a_dead_server_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [circuit.admits() for _ in range(3)] == [True] * 3
 
 
+@pytest.mark.slow
 def test_a_broken_server_gets_few_of_the_tries_and_none_is_lost_when_it_is_back() -> None:
     script: Script = [(0, {}, b"")] * 12 + [good_reply()]
 

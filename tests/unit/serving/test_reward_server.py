@@ -303,6 +303,7 @@ def test_what_the_gate_refuses_is_counted_and_logged_under_its_route(
     assert "xyzzy" not in text + caplog.text
 
 
+@pytest.mark.slow
 def test_every_route_needs_the_key(scorer: TransformersScorer) -> None:
     settings = ServerSettings(api_keys=(KEY, OTHER_KEY))
     with running_server({"rm": scorer}, settings=settings) as running, httpx.Client(base_url=running.url) as client:

@@ -310,6 +310,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("written", [600, 6000])
 def test_a_killed_process_costs_no_committed_score_and_no_file(tmp_path: Path, written: int) -> None:
     process = spawn(WRITER, str(tmp_path))
@@ -431,6 +432,7 @@ print("closed")
 """
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_is_logged_once_and_costs_only_this_tier(tmp_path: Path) -> None:
     """The file may not grow past a limit of the process: as on a full disk, writing fails."""
     process = spawn(FILLING, str(tmp_path))

@@ -81,6 +81,7 @@ def test_without_the_package_the_rest_answers(scorer: TransformersScorer, monkey
         assert httpx.get(running.url + "/openapi.json").status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.parametrize("page", PAGES)
 def test_a_browser_that_reaches_no_other_server_shows_the_routes(

@@ -88,6 +88,7 @@ def test_every_prompt_is_asked_at_its_home_in_one_piece(servers: dict[str, Count
     assert {url: set(scorer.prompts) for url, scorer in servers.items()} == asked
 
 
+@pytest.mark.slow
 def test_the_prompts_of_a_server_that_is_gone_are_asked_at_the_others(
     servers: dict[str, CountingScorer], nobody: str
 ) -> None:

@@ -76,6 +76,7 @@ def session(process: Path) -> int | None:
     return None
 
 
+@pytest.mark.slow
 def test_a_hung_check_is_killed_and_the_others_keep_their_verdicts() -> None:
     before = set(workers())
     with VerifierPool(PoolConfig(workers=2, seconds=3)) as pool:
@@ -134,6 +135,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_worker_out_of_memory_is_a_crash_and_not_a_verdict() -> None:
     with VerifierPool(PoolConfig(workers=1, memory=256 << 20)) as pool:
         greedy = Regex("(?:(a)|b)*c")  # remembers every a
@@ -184,6 +186,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     pool.close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty")
 def test_rewards_and_accuracy_are_missing_where_there_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
@@ -206,6 +209,7 @@ def test_rewards_and_accuracy_are_missing_where_there_is_no_verdict(monkeypatch:
     assert len(asked) == 3, "what has just hung is not run again"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty")
 def test_a_composed_rewards_part_fails_with_its_reason() -> None:
     labels = [json.dumps([c.to_dict() for c in checks]) for checks in ([MathAnswer("4")], [HANG], [NoCommas()])]

@@ -42,6 +42,7 @@ def test_humaneval_form() -> None:
     assert "NameError" in right.check("```python\ndef g(x):\n    return 4\n```").detail
 
 
+@pytest.mark.slow
 def test_input_and_output() -> None:
     squares = PythonTests(cases=(("3\n", "9"), ("4\n", "16\n")))
     assert squares.check("```python\nif __name__ == '__main__':\n    print(int(input()) ** 2, ' ')\n```").passed

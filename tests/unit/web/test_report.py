@@ -268,6 +268,7 @@ def test_write_names_the_file_that_it_cannot_write(tmp_path: Path) -> None:
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["folder", "taken"]
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_browser_shows_the_page_without_complaint(tmp_path: Path) -> None:
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
