@@ -37,7 +37,6 @@ def item(text: str = "go") -> PromptItem:
     return PromptItem((Message("user", text),))
 
 
-@pytest.mark.slow
 def test_values_are_those_of_the_chain(policy: Policy) -> None:
     """Within .05 of the linear system's at every prefix: 1,000 continuations have a standard error of .016 at most."""
     settings = PrefixSettings(samples=1000, max_new_tokens=60)
@@ -53,7 +52,6 @@ def test_values_are_those_of_the_chain(policy: Policy) -> None:
         assert [v.correct for v in row] == [round(v.value * v.tried) for v in row]
 
 
-@pytest.mark.slow
 def test_a_better_prover_is_the_best_of_k(policy: Policy) -> None:
     """Q under best-of-K = 1 - (1 - Q)^K."""
     mc = PrefixEstimator(policy, PrefixSettings(samples=1000, best_of=4, max_new_tokens=60), [EndsWithA()])

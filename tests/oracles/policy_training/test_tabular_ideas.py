@@ -141,7 +141,6 @@ def test_parts_that_know_each_other_find_the_best_mode() -> None:
 # DSAC-T
 
 
-@pytest.mark.slow
 def test_refined_critics_do_not_overestimate_and_serve_every_scale_of_rewards() -> None:
     process = random_process(4, 6, seed=0, discount=0.8)
     truth = optimal_actions(process)
@@ -268,7 +267,6 @@ def test_searched_hyperparameters_find_more_of_the_front_on_seeds_of_their_own()
 # XPO
 
 
-@pytest.mark.slow
 def test_the_bonus_of_xpo_finds_what_the_reference_hardly_says() -> None:
     """The best of 10 responses has probability 1e-4 under the reference; 300 labels, with and without it."""
     reference = np.full(10, (1 - 1e-4) / 9)

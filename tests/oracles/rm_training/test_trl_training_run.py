@@ -31,7 +31,6 @@ def benchmark() -> Any:
     return module
 
 
-@pytest.mark.slow
 def test_the_curves_of_a_training_are_those_of_trls_dpo_trainer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,7 +70,6 @@ def test_the_curves_of_a_training_are_those_of_trls_dpo_trainer(
     assert ours["accuracies"][1:] == theirs["accuracies"][1:]
 
 
-@pytest.mark.slow
 def test_the_losses_of_a_training_are_those_of_trls_sft_trainer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

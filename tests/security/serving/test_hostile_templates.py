@@ -46,7 +46,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(template_trial, "TRIAL_S", 3.0)
 
 
-@pytest.mark.slow
 def test_assay_score_refuses_changed_files_before_it_runs_their_template(
     tiny_reward_model: Path, tmp_path: Path
 ) -> None:
@@ -76,7 +75,6 @@ def test_a_template_without_end_is_refused_whoever_vouches_for_it(
     assert set(children(os.getpid())) <= before, "nothing is left running"
 
 
-@pytest.mark.slow
 def test_an_administrators_load_has_a_deadline_of_its_own(
     tiny_reward_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,7 +89,6 @@ def test_an_administrators_load_has_a_deadline_of_its_own(
     assert reply.json()["detail"].endswith("endless is not loaded within 0.5 s")
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_an_administrators_load_ends_and_the_others_are_served(tiny_reward_model: Path, tmp_path: Path) -> None:
     spoilt(tiny_reward_model, tmp_path / "endless", PLAIN_TEMPLATE + ENDLESS, spec="none")

@@ -123,7 +123,6 @@ def test_every_option_that_takes_a_key_is_hidden() -> None:
     assert keys == set(SECRETS)
 
 
-@pytest.mark.slow
 def test_a_keyless_server_on_every_address_refuses_foreign_names(rule_reward: Path) -> None:
     """DNS rebinding: a page whose name was pointed at this server is of another host."""
     options = ("--host", "0.0.0.0", "--port", "0", "--device", "cpu", "--json", "--allowed-host", "rewards.example")

@@ -147,7 +147,6 @@ def test_agreement_is_for_those_who_do_not_vote_until_the_queue_is_closed(plante
             assert olga.get(live).json()["agreement"] is None
 
 
-@pytest.mark.slow
 def test_the_page_offers_an_annotator_their_queues_alone(planted: Planted, browser: Browser) -> None:
     with opened(browser, planted.url, name="nora", password=PASSWORD) as page:
         page.goto("/data")
