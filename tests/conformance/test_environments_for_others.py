@@ -65,6 +65,7 @@ def servers() -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
         yield {"calling": calling_url, "speaking": speaking_url}, rows
 
 
+@pytest.mark.slow
 def test_nemo_gyms_agents_get_tools_and_rewards(servers: tuple[dict[str, str], dict[str, Any]]) -> None:
     urls, rows = servers
     assert [tool["name"] for tool in rows["calling"]["responses_create_params"]["tools"]] == ["calculator"]

@@ -52,6 +52,7 @@ def test_openrlhfs_executor(server: RunningServer, tiny_reward_model: Path, gold
     assert result_of("openrlhf", server, tiny_reward_model) == [[gold], [gold]]
 
 
+@pytest.mark.slow
 def test_verls_reward_worker_and_managers(server: RunningServer, tiny_reward_model: Path, gold: Any) -> None:
     """The router's wire formats, and `compute_score` and `compute_score_sync` by the managers that take them."""
     scored = result_of("verl", server, tiny_reward_model)
@@ -86,6 +87,7 @@ LEFT_OUT = re.compile(
 )
 
 
+@pytest.mark.slow
 def test_nemo_gyms_agent_and_environment_server(
     server: RunningServer, scorer: TransformersScorer, tiny_reward_model: Path, gold: Any
 ) -> None:

@@ -77,6 +77,7 @@ class TestMcp:
         result: dict[str, Any] = said_by("mcp", "mcp_tools.py")
         return result
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("way", ["stdio", "http"])
     def test_tools_answer_as_to_its_own_client(self, told: dict[str, Any], way: str) -> None:
         assert [*sorted(told[way]["tools"]), told[way]["results"][0][0]] == told["its own"]

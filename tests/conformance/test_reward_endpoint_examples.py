@@ -57,11 +57,13 @@ def test_openenvs_rubric_and_judge(server: RunningServer, expected: list[Any], j
     assert said == [*expected, 0.9, 0.1]
 
 
+@pytest.mark.slow
 def test_nemo_gyms_agent(server: RunningServer, expected: list[Any]) -> None:
     example = EXAMPLES / "nemo_gym.yaml"
     assert said_by("nemo-gym", "reward_endpoint_nemo_gym.py", server.url, example, json.dumps(REPLIES)) == expected
 
 
+@pytest.mark.slow
 def test_verifiers_rewards_and_reference_judge(server: RunningServer, expected: list[Any], judge: str) -> None:
     said = said_of("verifiers", "reward_endpoint_verifiers.py", "verifiers_reward.py", server, judge)
     assert said == [{"assay": expected[0], "reference": 1.0}, {"assay": expected[1], "reference": 0.0}]

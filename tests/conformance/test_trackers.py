@@ -14,6 +14,7 @@ from assay.runs.trackers import tracked_runs
 from assay.workspace import Workspace
 
 
+@pytest.mark.slow
 def test_wandb_and_mlflow_get_every_number(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from peer_programs import said_by
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "papers.md"
@@ -15,6 +16,7 @@ FORMULAS = OBJECTIVES | CRITICS | AGGREGATIONS | {"grpo", "rloo", "opo", "pass_a
 FORMULAS |= {"KL k1", "KL k2", "KL k3", "KL abs"}
 
 
+@pytest.mark.slow
 def test_formulas_and_their_gradients_are_verls() -> None:
     """Over 20 batches of rows of unequal length. verl adds 1e-8 to numbers of tokens and has SAPO's taus in float32."""
     worst = said_by("verl", "verl_formulas.py")

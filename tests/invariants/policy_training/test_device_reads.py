@@ -107,6 +107,7 @@ def turns(device: torch.device) -> tuple[list[list[int]], torch.Tensor]:
     return spoken, decoding.tokens.cpu()
 
 
+@pytest.mark.slow
 def test_rows_go_on_after_a_turn_as_on_the_host() -> None:
     spoken, tokens = turns(torch.device("cpu"))
     on_device = on_pretend_device(turns)

@@ -271,6 +271,7 @@ def test_shares_are_of_the_weights_that_one_process_loads(ended: tuple[Path, int
                 assert torch.equal(found[model][name], tensor), name
 
 
+@pytest.mark.slow
 def test_references_are_those_of_one_process(ended: tuple[Path, int]) -> None:
     expected = references(ended[0] / "small", SingleProcess())
     for rank in range(2):
@@ -281,6 +282,7 @@ def test_references_are_those_of_one_process(ended: tuple[Path, int]) -> None:
         assert not torch.allclose(found["dpo"], found["dpo of another"], atol=0.1)
 
 
+@pytest.mark.slow
 def test_a_divided_policy_writes_the_checkpoint_of_a_whole_one(ended: tuple[Path, int], tmp_path: Path) -> None:
     load_policy(ended[0] / "small", SingleProcess(), lora=True).write_weights(tmp_path / "m")
     one, two = (load_file(folder / "model.safetensors") for folder in (tmp_path / "m", ended[0] / "written"))
@@ -288,6 +290,7 @@ def test_a_divided_policy_writes_the_checkpoint_of_a_whole_one(ended: tuple[Path
     assert all(torch.equal(two[name], tensor) for name, tensor in one.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_divided_reward_model_is_saved_as_a_whole_one_is(
     ended: tuple[Path, int], dtype: torch.dtype, tmp_path: Path
@@ -304,6 +307,7 @@ def test_a_divided_reward_model_is_saved_as_a_whole_one_is(
     assert all(torch.equal(two[name], tensor) and tensor.dtype == dtype for name, tensor in one.items())
 
 
+@pytest.mark.slow
 def test_no_process_holds_the_whole_model(ended: tuple[Path, int]) -> None:
     folder, size = ended
     for rank in range(2):

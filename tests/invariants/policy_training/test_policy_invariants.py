@@ -251,6 +251,7 @@ def _trainer(folder: Path, recipe: Recipe) -> PolicyLoop:
     return PolicyLoop(recipe, policy, prompts, [LetterShare()], folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", [Lora(), Lora(rank=2)], ids=["full", "lora"])
 def test_two_steps_and_two_more_are_four(tmp_path: Path, lora: Lora) -> None:
     """Weights, metrics and rollouts of a resumed run equal those of an uninterrupted one, bit for bit."""

@@ -38,6 +38,7 @@ def drawn(policy: Policy, sampling: Sampling, *, shares: bool, patch: pytest.Mon
     return decoding, numbers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows_at_once", [8, 12, 64])
 @pytest.mark.parametrize("ending", [9, 2], ids=["few end", "half end at each token"])
 @pytest.mark.parametrize("lora", [0, 4], ids=["all", "lora"])

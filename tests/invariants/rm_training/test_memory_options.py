@@ -50,6 +50,7 @@ def furthest(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) ->
     return max(float((second[name].float() - value.float()).abs().max()) for name, value in first.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_adamw_on_the_host_is_adamw(dtype: str, data: EncodedDataset[Any], tmp_path: Path) -> None:
     config = replace(BASE, dtype=dtype)

@@ -101,7 +101,9 @@ def test_log_probabilities_are_those_of_single_rows(name: str, tmp_path: Path) -
             torch.testing.assert_close(references, torch.tensor(expected), atol=1e-3, rtol=1e-5)
 
 
-@by_name
+@pytest.mark.parametrize(
+    "name", [name if name == "dpo" else pytest.param(name, marks=pytest.mark.slow) for name in METHODS]
+)
 def test_it_learns_resumes_bit_for_bit_and_gives_its_scores_when_saved(name: str, tmp_path: Path) -> None:
     method, chosen = METHODS[name], config(save_every=1)
     path = write(tmp_path / "pairs.jsonl", 24)

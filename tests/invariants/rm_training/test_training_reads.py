@@ -41,6 +41,7 @@ def trained(device: torch.device, name: str, base: str, lora: bool) -> list[tupl
     return steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "lora"),
     [

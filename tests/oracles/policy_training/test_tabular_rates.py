@@ -87,6 +87,7 @@ def test_softmax_natural_gradient_is_mirror_descent(several: list[DecisionProces
             assert a == pytest.approx(b, abs=1e-10)
 
 
+@pytest.mark.slow
 def test_softmax_gradient_is_sublinear(several: list[DecisionProcess]) -> None:
     """k * gap settles, so the gap falls like 1/k and by ever smaller factors."""
     for process in several:
@@ -139,6 +140,7 @@ def test_entropy_regularised_rate_is_within_its_bound(several: list[DecisionProc
         assert (digits[1:] > 1.5 * digits[:-1]).all(), "the number of right digits nearly doubles a step"
 
 
+@pytest.mark.slow
 def test_hadamard_is_linear_in_the_end(several: list[DecisionProcess]) -> None:
     for process in several:
         found = gaps(HadamardGradient(0.02), process, 6000)
@@ -154,6 +156,7 @@ def test_expected_td_with_a_fixed_behaviour_reaches_the_optimum(several: list[De
         assert gaps(ExpectedTemporalDifference(0.5, 1.0, behaviour="uniform"), process, 800)[-1] < 1e-8
 
 
+@pytest.mark.slow
 def test_sampled_td_nears_the_optimum(several: list[DecisionProcess]) -> None:
     """From a gap of whole units to a small one, on every process; more samples a round get there in fewer rounds."""
     for process in several:

@@ -31,6 +31,7 @@ def benchmark() -> Any:
     return module
 
 
+@pytest.mark.slow
 def test_the_curves_of_a_training_are_those_of_trls_dpo_trainer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

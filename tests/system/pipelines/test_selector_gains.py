@@ -51,6 +51,7 @@ def compared(bandit: str, figure: str, one: tuple[Any, ...], other: tuple[Any, .
     return interval((sums[0] - sums[1]) / sums[1].mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bandit", "figure", "name"),
     [

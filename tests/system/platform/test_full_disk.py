@@ -49,6 +49,7 @@ def test_a_command_says_it_in_one_line_that_names_the_path(report: dict[str, Any
         assert json.loads(output)["error"] == {"code": "backend", "message": lines[0].removeprefix("assay: ")}
 
 
+@pytest.mark.slow
 def test_every_library_is_understood(report: dict[str, Any]) -> None:
     assert len(report["libraries"]) == 8
     for name, line in report["libraries"].items():

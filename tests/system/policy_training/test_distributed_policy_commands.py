@@ -58,6 +58,7 @@ def process_of(parent: int, rank: int) -> int:
     raise AssertionError(f"no process {rank} below {parent}")
 
 
+@pytest.mark.slow
 def test_two_processes_make_one_policy(workspace: Workspace) -> None:
     where = ["-w", str(workspace.root)]
     options = ["--steps", "2", "--parallel", "fsdp", "--evaluate", "2", "--name", "two", "--json"]

@@ -27,6 +27,7 @@ def command(workspace: Workspace, tmp_path: Path) -> tuple[str | Path, ...]:
     return ("rl", "--reward", f"{reward}:letters", *SMALL, *held_out, "--name", "g", "-w", workspace.root)
 
 
+@pytest.mark.slow
 def test_policies_of_a_sweep_are_ordinary_runs_compared_on_the_same_held_out_prompts(
     workspace: Workspace, command: tuple[str | Path, ...], assay: Run
 ) -> None:

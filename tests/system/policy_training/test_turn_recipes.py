@@ -20,6 +20,7 @@ SMALL = ["sampling.prompts_per_step=2", "sampling.group_size=4", "sampling.max_n
 OPEN = ["reward.thresholds={win: -0.5}", "shaping.0.gates={win: -0.5}"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "settings", "figure"),
     [

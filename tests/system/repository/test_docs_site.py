@@ -40,6 +40,7 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
         assert not loaded, (page, loaded)
 
 
+@pytest.mark.slow
 def test_every_page_is_in_the_navigation() -> None:
     # The file has no tags of its own; a loader without them reads it.
     named = re.findall(r": ([\w/-]+\.md)$", (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
@@ -47,6 +48,7 @@ def test_every_page_is_in_the_navigation() -> None:
     assert set(named) == there
 
 
+@pytest.mark.slow
 def test_the_pictures_are_those_that_the_tests_take_and_small() -> None:
     pages = [REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")]
     shown = set()
@@ -67,6 +69,7 @@ def test_the_pictures_are_those_that_the_tests_take_and_small() -> None:
     assert sum(sizes) < 1_000_000
 
 
+@pytest.mark.slow
 def test_the_site_shows_them(site: Path) -> None:
     for name in ("index.html", "tutorial.html", "web/annotate.html"):
         page = site / name
@@ -77,6 +80,7 @@ def test_the_site_shows_them(site: Path) -> None:
     assert not list(site.rglob("*.py"))
 
 
+@pytest.mark.slow
 def test_the_reference_has_the_docstrings(site: Path) -> None:
     assert yaml.safe_load((REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8"))["theme"]["font"] is False
     page = (site / "reference" / "platform.html").read_text(encoding="utf-8")

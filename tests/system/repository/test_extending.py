@@ -73,6 +73,7 @@ def record_calls(cls: Any, method: str, key: tuple[str, str], calls: set[tuple[s
     setattr(cls, method, recorded)
 
 
+@pytest.mark.slow
 def test_every_kind_has_an_example_that_is_run() -> None:
     """Also for kinds that are added later: a section with a command; or with a file, of a slot in the recipe."""
     files, commands = read_page(PAGE)
@@ -82,6 +83,7 @@ def test_every_kind_has_an_example_that_is_run() -> None:
     assert sections <= {command.kind for command in commands} | of_recipe
 
 
+@pytest.mark.slow
 def test_contributing_names_the_place_of_every_kind() -> None:
     table = (PAGE.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## How to add")[2]
     slots = {kind.name for kind in SLOTS.values()}  # in one row
@@ -97,6 +99,7 @@ def test_the_commands_print_what_the_page_says(run: PageRun) -> None:
         check_output(command, text)
 
 
+@pytest.mark.slow
 def test_the_plug_in_of_every_slot_ran(run: PageRun) -> None:
     assert run.calls == set(slot_methods(run.folder))
     (folder,) = [

@@ -122,6 +122,7 @@ def journeys(workspace: Workspace, tmp_path: Path) -> dict[str, Callable[[], Cro
     return dict(zip(JOURNEYS, (imported, trained, scored, rolled_out, voted, staged), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", JOURNEYS)
 def test_a_journey_runs_through_the_modules_that_the_documentation_lists(
     name: str, journeys: dict[str, Callable[[], Crossing]]

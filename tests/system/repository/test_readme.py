@@ -56,6 +56,7 @@ def test_the_snippets_run_to_their_end(transcript: str) -> None:
     assert len(re.findall(r"^[+-]\d+\.\d{3} by helpful@[0-9a-f]{16}$", transcript, re.MULTILINE)) == 2, transcript
 
 
+@pytest.mark.slow
 def test_they_print_what_the_readme_promises(transcript: str) -> None:
     assert "40" in transcript
     for word in ("mine-holdout", "helpful", "improved", "came from", "unverified"):

@@ -25,6 +25,7 @@ from assay_serving.scorer import ScoreItem
 WORDS = ["red", "blue", "green", "tree", "stone", "river", "sky", "apple"]
 
 
+@pytest.mark.slow
 def test_the_joint_loss_has_the_published_numbers() -> None:
     losses = joint_loss(torch.tensor([1.2]), torch.tensor([1.8]), 1.25)
     assert losses.tolist() == pytest.approx([0.263282 + 1.25 * 1.8], abs=1e-6)
@@ -92,6 +93,7 @@ def test_it_criticises_by_itself_and_the_critique_moves_the_reward(place: Path) 
     assert all(fine > poor for fine, poor in swapped), swapped
 
 
+@pytest.mark.slow
 def test_several_critiques_are_averaged_and_repeat(place: Path) -> None:
     scorer = opened(place)
     assert scorer.spec.critique is not None
@@ -109,6 +111,7 @@ def test_several_critiques_are_averaged_and_repeat(place: Path) -> None:
     assert alone.reward == pytest.approx(first.reward, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_or_is_no_such_model_is_one_line(place: Path, tmp_path: Path) -> None:
     scorer = opened(place)
     [long, good] = scorer.score([ScoreItem((Message("user", "x"),), "word " * 5000), items(2)[0]])

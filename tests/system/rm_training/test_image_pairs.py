@@ -90,6 +90,7 @@ def test_a_policy_is_rewarded_by_a_served_model_that_sees_what_it_saw(trained: P
     assert [rollout["reward"] for rollout in rollouts] == pytest.approx(offline, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_served_score_is_the_offline_one_and_a_bad_image_is_its_own_failure(trained: Path) -> None:
     """Offline, images of the workspace by their hash; to the server, the same as data URLs."""
     workspace = Workspace.open(trained)

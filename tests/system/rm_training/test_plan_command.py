@@ -209,6 +209,7 @@ def test_a_critic_and_a_reference_are_divided_among_processes() -> None:
         run("--ranks", "4", *words, "--set", "critic.lora.rank=2", "--set", "critic.lora.base_weights=4bit")
 
 
+@pytest.mark.slow
 def test_a_training_finds_the_plan_of_its_prompts(
     workspace: Workspace, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

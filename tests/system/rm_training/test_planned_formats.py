@@ -16,6 +16,7 @@ from assay_rm_training.training_config import LoraConfig, TrainingConfig
 CARD, REQUEST = CARDS["h100"], PlanRequest(prompt_tokens=20, response_tokens=20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "lora"), [("bt", None), ("bt", LoraConfig(4)), ("dpo", None)], ids=["bt", "lora", "dpo"]
 )

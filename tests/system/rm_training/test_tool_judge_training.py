@@ -148,6 +148,7 @@ def test_a_trained_judge_calls_the_tool_before_its_verdict(judge: Path) -> None:
     assert {part.name: part.value for part in score.parts} == {"tool_calls": 1.0, "tool_errors": 0.0}
 
 
+@pytest.mark.slow
 def test_rollouts_with_tools_keep_every_token_and_mask_the_results(judge: Path) -> None:
     policy = Policy(str(judge), device=CPU, max_prompt_tokens=4096, autocast=False)
     [row] = rows_of(ROW, POINTWISE)

@@ -110,6 +110,7 @@ def test_every_reply_holds_its_parts(client: RewardClient, models: tuple[Scorer,
     assert "part asked" in unlabelled.message
 
 
+@pytest.mark.slow
 def test_the_same_scores_offline_and_over_http(client: RewardClient, reward_file: Path) -> None:
     items = [item(f"Metal {n}{',' * (n % 3 == 0)} of course.", references=["Iron."] * (n % 4)) for n in range(40)]
     offline = open_scorer(ModelConfig(str(reward_file), device="cpu"))
@@ -131,6 +132,7 @@ def test_the_same_scores_offline_and_over_http(client: RewardClient, reward_file
     assert client.models()[0].kind == "composed"
 
 
+@pytest.mark.slow
 def test_a_score_is_not_used_again_for_another_label_or_reference(client: RewardClient) -> None:
     def rewards(*items: ScoreItem) -> list[float]:
         results: list[ScoreResult] = client.score(items)
@@ -143,6 +145,7 @@ def test_a_score_is_not_used_again_for_another_label_or_reference(client: Reward
     assert near != far
 
 
+@pytest.mark.slow
 def test_a_plain_request_and_the_metrics(url: str) -> None:
     body = {"prompt": "Name a metal.", "responses": ["Gold."], "references": ["Iron."], "principle": "x"}
     headers = {"Authorization": f"Bearer {KEY}"}
@@ -155,6 +158,7 @@ def test_a_plain_request_and_the_metrics(url: str) -> None:
     assert 'assay_items_total{model="safe"}' in httpx.get(f"{url}/metrics", headers=headers).text
 
 
+@pytest.mark.slow
 def test_a_server_as_a_part(url: str, client: RewardClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAFE_KEY", KEY)
     path = tmp_path / "outer.yaml"
@@ -180,6 +184,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int
     return stopped.value.code, captured.out, captured.err
 
 
+@pytest.mark.slow
 def test_assay_score_reads_labels_and_shows_parts(
     capsys: pytest.CaptureFixture[str], url: str, reward_file: Path, tmp_path: Path, workspace: Workspace
 ) -> None:
@@ -202,6 +207,7 @@ def test_assay_score_reads_labels_and_shows_parts(
     assert "score without --save" in errors.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_calibrated_is_told_at_once(
     capsys: pytest.CaptureFixture[str], reward_file: Path, tmp_path: Path
 ) -> None:
@@ -214,6 +220,7 @@ def test_what_cannot_be_calibrated_is_told_at_once(
         assert "composed" in errors.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_the_example_is_read_as_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, out, _ = run(capsys, "compose", "--example")
     assert code == 0

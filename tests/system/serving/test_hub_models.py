@@ -147,6 +147,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Hub, str, 
         yield hub, endpoint, commands
 
 
+@pytest.mark.slow
 def test_a_published_form_is_fetched_by_its_hub_id(place: tuple[Hub, str, Commands], tmp_path: Path) -> None:
     hub, _, commands = place
     hub.name = "owner/published"

@@ -66,6 +66,7 @@ def test_each_item_is_judged_by_its_own_principle(url: str, offline: PrincipleSc
         assert one.probability == pytest.approx(other.probability, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_group_shares_its_principle(url: str, offline: PrincipleScorer) -> None:
     responses = ["Gold.", "Glass."]
 
@@ -79,6 +80,7 @@ def test_a_group_shares_its_principle(url: str, offline: PrincipleScorer) -> Non
     assert asyncio.run(ask()) == pytest.approx([r.reward for r in expected if isinstance(r, Score)], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_the_bare_wire(url: str) -> None:
     """As anything that is not our client would ask: one item without a principle fails alone."""
     with RewardClient(url) as client:
@@ -98,6 +100,7 @@ def test_the_bare_wire(url: str) -> None:
     assert "principle" in failed["error"]["message"]
 
 
+@pytest.mark.slow
 def test_score_takes_principles_from_the_file_and_the_command_line(
     url: str, tiny_principle_model: Path, workspace: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -124,6 +127,7 @@ def test_score_takes_principles_from_the_file_and_the_command_line(
     assert "principle" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_score_names_a_model_from_elsewhere_by_kind(
     tiny_principle_base: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -135,6 +139,7 @@ def test_score_names_a_model_from_elsewhere_by_kind(
     assert score["principle"] == "Correctness"
 
 
+@pytest.mark.slow
 def test_verifying_needs_no_principle_and_marks_nothing_it_could_not_compare(
     tiny_principle_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

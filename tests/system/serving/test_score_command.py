@@ -306,6 +306,7 @@ def test_a_row_without_responses_does_not_stop_what_continues(offline: Transform
     again.close(complete=True)
 
 
+@pytest.mark.slow
 def test_a_killed_command_resumes_after_its_last_line(
     tmp_path: Path, tiny_reward_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -127,6 +127,7 @@ def test_models_that_cannot_be_served_are_one_line(tmp_path: Path, capsys: pytes
         assert capsys.readouterr().err.splitlines()[-1].startswith("assay: ")
 
 
+@pytest.mark.slow
 def test_a_killed_server_gives_a_typed_error_after_bounded_tries(rule_reward: Path) -> None:
     items = some_items(600)
     with (

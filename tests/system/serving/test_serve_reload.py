@@ -154,6 +154,7 @@ def asking(server: Server) -> Iterator[list[int]]:
             thread.join()
 
 
+@pytest.mark.slow
 def test_a_hang_up_changes_limits_and_models_in_every_process(server: Server) -> None:
     model = server.settings["models"][0]
     assert server.scores(items=6) == {413}

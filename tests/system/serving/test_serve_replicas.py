@@ -180,6 +180,7 @@ def test_prompts_are_spread_and_every_group_stays_together(
     assert sum(each["scores"]["items"] for each in model["replicas"]) > 0
 
 
+@pytest.mark.slow
 def test_a_killed_replica_costs_no_score(
     server: tuple[str, subprocess.Popen[str]], items: list[ScoreItem], rewards: dict[str, list[float]]
 ) -> None:

@@ -60,13 +60,13 @@ def test_lines_of_several_connections_are_one_chain(workspace: Workspace) -> Non
     ("statement", "line", "reason"),
     [
         ("UPDATE audit SET person = 'eve' WHERE id = 4", 4, "changed"),
-        ("UPDATE audit SET at = at + 1 WHERE id = 1", 1, "changed"),
-        ("UPDATE audit SET detail = '{}', hash = '' WHERE id = 7", 7, "changed"),
-        ("DELETE FROM audit WHERE id = 5", 6, "line 5 is missing"),
+        pytest.param("UPDATE audit SET at = at + 1 WHERE id = 1", 1, "changed", marks=pytest.mark.slow),
+        pytest.param("UPDATE audit SET detail = '{}', hash = '' WHERE id = 7", 7, "changed", marks=pytest.mark.slow),
+        pytest.param("DELETE FROM audit WHERE id = 5", 6, "line 5 is missing", marks=pytest.mark.slow),
         ("DELETE FROM audit WHERE id BETWEEN 3 AND 5", 6, "lines from 3 are missing"),
         ("DELETE FROM audit WHERE id > 8", 9, "up to line 10"),
-        ("DELETE FROM audit", 1, "up to line 10"),
-        ("ALTER TABLE audit DROP COLUMN hash", 1, "its hashes are missing"),
+        pytest.param("DELETE FROM audit", 1, "up to line 10", marks=pytest.mark.slow),
+        pytest.param("ALTER TABLE audit DROP COLUMN hash", 1, "its hashes are missing", marks=pytest.mark.slow),
         ("DROP TABLE audit", 1, "the whole log is missing"),
     ],
 )

@@ -145,6 +145,7 @@ def until(client: httpx.Client, *wanted: str) -> dict[str, Any]:
         time.sleep(0.3)  # each look costs the server some of the time that the job wants
 
 
+@pytest.mark.slow
 def test_what_the_pages_are_told(curated: Workspace) -> None:
     with running_web(curated) as url, signed_in(url) as client:
         funnel = got(client, "funnel")
@@ -284,6 +285,7 @@ def test_a_stage_outlives_the_server_is_stopped_and_resumes(curated: Workspace, 
         assert not is_alive(json.loads((curated.root / "jobs" / ended["id"] / "process.json").read_text())["pid"])
 
 
+@pytest.mark.slow
 def test_only_files_of_the_workspace_can_be_run(curated: Workspace, tmp_path: Path) -> None:
     write(tmp_path / "loop.yaml", {"name": "elsewhere", "source_votes": True})
     with running_web(curated) as url, signed_in(url) as client:
@@ -303,6 +305,7 @@ def test_only_files_of_the_workspace_can_be_run(curated: Workspace, tmp_path: Pa
         assert estimate["command"] == "assay curate stage1 loops/third.yaml"
 
 
+@pytest.mark.slow
 def test_a_curator_names_no_folder_outside_the_workspace(workspace: Workspace, tiny_reward_model: Path) -> None:
     folder = str(tiny_reward_model)
     with AccessFile(workspace.root / FILE) as access:

@@ -373,6 +373,7 @@ LEAKED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LEAKED)
 def test_a_disguised_leak_is_found(kind: str, workspace: Workspace, tmp_path: Path) -> None:
     register(workspace, tmp_path, "b", LEAK, SHORT)
