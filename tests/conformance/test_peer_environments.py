@@ -83,6 +83,7 @@ class TestMcp:
         assert [*sorted(told[way]["tools"]), told[way]["results"][0][0]] == told["its own"]
         assert told[way]["tools"]["add"]["a"]["type"] == "integer"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("way", ["stdio", "http"])
     def test_calls_of_a_turn_run_together_within_their_time(self, told: dict[str, Any], way: str) -> None:
         assert told[way]["waits"] == ["waited 1 s"] * 3

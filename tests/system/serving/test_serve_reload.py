@@ -179,6 +179,7 @@ def test_a_hang_up_changes_limits_and_models_in_every_process(server: Server) ->
     assert set(statuses) == {200}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

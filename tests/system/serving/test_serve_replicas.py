@@ -285,6 +285,7 @@ def test_a_swap_in_progress_ends_in_all_replicas_together(
     assert swap(url, tiny_reward_model).is_success
 
 
+@pytest.mark.slow
 def test_a_key_has_one_limit_at_all_replicas(
     server: tuple[str, subprocess.Popen[str]], limited_key: tuple[Path, str]
 ) -> None:
