@@ -154,6 +154,10 @@ class Terminal:
         import struct
         import termios
 
+        def at_the_terminal() -> None:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell in the background has Ctrl-C ignored
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
         self.handle, end = pty.openpty()
         fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 120, 0, 0))
         self.before = termios.tcgetattr(end)
@@ -164,7 +168,7 @@ class Terminal:
             stdout=end,
             stderr=end,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=at_the_terminal,
             env={k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")} | {"TERM": "xterm"},
         )
         self.text = ""

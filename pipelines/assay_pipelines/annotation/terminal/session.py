@@ -31,7 +31,6 @@ from assay_pipelines.annotation.terminal.item_view import (
 
 END = ""  #: no more input
 ESCAPE = "\x1b"
-INTERRUPT_S = 0.5  #: until a Ctrl-C that came at the wrong moment is noticed
 
 
 class KeyReader(Protocol):
@@ -84,9 +83,6 @@ class TerminalKeys:
             return ""
 
     def _byte(self) -> bytes:
-        """Blocks, but looks now and then: a Ctrl-C just before a read would else be noticed at the next key."""
-        while not select.select([self._handle], [], [], INTERRUPT_S)[0]:
-            pass
         return os.read(self._handle, 1)
 
     @contextmanager
