@@ -27,8 +27,8 @@ API_KEY_VARIABLE = "ASSAY_API_KEY"
 C = TypeVar("C", httpx.Client, httpx.AsyncClient)
 #: The end of an address that is a route's: the client adds the routes itself. Not `//score`: a host of that name.
 _ROUTE = re.compile(
-    r"(?<!/)((/v1)?/(score|compare|principles|models|rerank|classify|pooling|get_reward|reward|verify|chat/completions|health)"
-    r"|/v1)/?$"
+    r"(?<!/)((/v[12])?/(score(/evaluation)?|compare|principles|models|rank|rerank|classify|pooling|embeddings|get_reward"
+    r"|reward|verify|slime|(de)?tokenize|chat/completions|health)|/v1)/?$"
 )
 PriorityName = Literal["interactive", "bulk"]
 

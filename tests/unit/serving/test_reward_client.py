@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import pickle
+import re
 import socket
 import subprocess
 import sys
@@ -574,3 +575,16 @@ def test_a_route_in_place_of_the_address_names_the_address(route: str) -> None:
         RewardClient(f"http://gpu:8000/rewards{route}")
     for address in ("http://gpu:8000/rewards", "http://reward", "https://score/"):  # behind a proxy; hosts' own names
         RewardClient(address).close()
+
+
+def test_every_route_that_scores_is_known_as_one(server: RunningServer) -> None:
+    paths = httpx.get(f"{server.url}/openapi.json", headers={"Authorization": f"Bearer {KEY}"}).json()["paths"]
+    scoring = [
+        path
+        for path, methods in paths.items()
+        if "post" in methods and not re.search(r"session|admin|metrics|ping", path)
+    ]
+    assert len(scoring) > 10
+    for path in scoring:
+        with pytest.raises(BadInputError, match="is a route of a server"):
+            RewardClient(f"{server.url}{path}")
