@@ -62,8 +62,8 @@ SCENARIOS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "actors-fsdp": ("grpo", "fsdp", {"asynchrony": Asynchrony(lag=1, actors=1)}),
     "lora-fsdp": ("grpo", "fsdp", {"lora": Lora(rank=4, alpha=8), "checkpointing": True}),
 }
-#: Policy and critic in shares; the others are left to `make test-all`.
-ALWAYS = ("ppo-fsdp",)
+#: One of each division; the others are left to `make test-all`.
+ALWAYS = ("grpo-ddp", "ppo-fsdp")
 NAMES = [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in SCENARIOS]
 CHOSEN = "scenarios.json"  #: those of the tests that run, in the folder
 #: What two processes do, in functions of this file.

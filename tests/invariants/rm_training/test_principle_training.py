@@ -67,7 +67,6 @@ def gradient(base: Path, method: Principle, config: TrainingConfig, rows: list[P
     return float(loss.detach()), {name: p.grad for name, p in trainable.model.named_parameters()}
 
 
-@pytest.mark.slow
 def test_loss_and_gradient_are_a_stock_trainers(tiny_principle_base: Path) -> None:
     """Against transformers' own loss: labels -100 everywhere but at the answer, rows padded on the right."""
     config = TrainingConfig(str(tiny_principle_base), dtype="float32", device="cpu")

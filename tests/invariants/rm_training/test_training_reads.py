@@ -44,12 +44,8 @@ def trained(device: torch.device, name: str, base: str, lora: bool) -> list[tupl
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "lora"),
-    [
-        pytest.param("bt", False, id="bt"),
-        pytest.param("bt", True, id="bt-lora", marks=pytest.mark.slow),
-        pytest.param("dpo", False, id="dpo", marks=pytest.mark.slow),
-        pytest.param("principle", False, id="principle", marks=pytest.mark.slow),
-    ],
+    [("bt", False), ("bt", True), ("dpo", False), ("principle", False)],
+    ids=["bt", "bt-lora", "dpo", "principle"],
 )
 def test_a_step_reads_its_figures_and_its_norm_and_nothing_else(
     name: str, lora: bool, tiny_principle_base: Path

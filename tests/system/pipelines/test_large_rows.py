@@ -32,9 +32,8 @@ def imported(folder: Path, path: Path, *, batch: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param("pairs.jsonl", marks=pytest.mark.slow), "pairs.json", "unpaired.jsonl"])
+@pytest.mark.parametrize("name", ["pairs.jsonl", "pairs.json", "unpaired.jsonl"])
 def test_memory_follows_the_batch_and_not_the_file(tmp_path: Path, name: str) -> None:
-    """Slow for the first: the lines of the third are read as its lines are."""
     path = write(tmp_path / name, [MB] * 60, unpaired=name.startswith("unpaired"))
     report = imported(tmp_path, path, batch=8 * MB)
     assert (report["rows"], report["pairs"], report["rejected"]) == (60, 30 if "un" in name else 60, {})
@@ -98,8 +97,7 @@ def test_a_large_cell_of_quotes_and_line_breaks_ends_where_csv_ends_it(workspace
     assert (report.rows, report.pairs, report.first_rejects) == (3, 2, ["row 2: the row is larger than 32 MiB"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+@pytest.mark.parametrize("suffix", [pytest.param(".gz", marks=pytest.mark.slow), ".zst"])
 def test_a_compressed_bomb_ends_in_one_line_and_the_rows_before_it_are_imported(
     workspace: Workspace, tmp_path: Path, suffix: str
 ) -> None:

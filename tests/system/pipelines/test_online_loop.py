@@ -157,10 +157,9 @@ def test_where_no_checkpoint_is_as_early_nothing_is_taken_up(workspace: Workspac
     assert made.steps[-1]["labels_spent"] > 12
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "action",
-    ["stop", pytest.param("label", marks=pytest.mark.slow), "penalty", pytest.param("ignore", marks=pytest.mark.slow)],
+    ["stop", *(pytest.param(other, marks=pytest.mark.slow) for other in ("label", "penalty", "ignore"))],
 )
 def test_other_actions_on_an_alarm(workspace: Workspace, action: str) -> None:
     plan = {"set": ALARM, "labels": {"every": 100}}

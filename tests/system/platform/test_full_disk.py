@@ -67,13 +67,11 @@ def test_nothing_stored_is_lost_and_the_rerun_completes(report: dict[str, Any]) 
     assert report["comparisons"] == 3020
 
 
-@pytest.mark.slow
 def test_other_errors_are_none() -> None:
     assert full_disk_line(OSError(13, "Permission denied", "/x")) is None
     assert full_disk_line(ValueError("errno 285")) is None
 
 
-@pytest.mark.slow
 def test_the_cause_and_the_members_of_a_group_count() -> None:
     cause = OSError(28, "No space left on device", "/data/a b/x.part")
     failed = BackendError("the checkpoint could not be written")

@@ -34,10 +34,9 @@ class LowerCase:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "steps"),
-    [("ppo_hl_gauss", 12), ("reinforce_pp", 12), pytest.param("t_ppo", 30, marks=pytest.mark.slow)],
+    [("ppo_hl_gauss", 12), ("reinforce_pp", 12), ("t_ppo", 30)],
 )
 def test_reward_rises(name: str, steps: int, tmp_path: Path) -> None:
-    """Slow for T-PPO, whose rows take several steps: `test_windowed_rollouts.py` has them, and PPO learns here."""
     recipe = load_recipe(name)
     prompts = 16 // recipe.sampling.group_size
     changes: dict[str, Any] = {

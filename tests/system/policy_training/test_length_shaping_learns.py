@@ -21,10 +21,9 @@ from assay_serving.verifiers import NoCommas
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "share"),
-    [pytest.param("kimi_length", 0.85, marks=pytest.mark.slow), ("self_rewarded_efficiency", 0.7), ("dler", 0.7)],
+    [("kimi_length", 0.85), ("self_rewarded_efficiency", 0.7), ("dler", 0.7)],
 )
 def test_responses_get_shorter(name: str, share: float, tmp_path: Path) -> None:
-    """Slow for the first: its length reward is in `tests/oracles`, and `test_recipes.py` trains it."""
     recipe = load_recipe(name)
     recipe = replace(
         recipe,

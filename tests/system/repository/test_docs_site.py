@@ -40,7 +40,6 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
         assert not loaded, (page, loaded)
 
 
-@pytest.mark.slow
 def test_every_page_is_in_the_navigation() -> None:
     # The file has no tags of its own; a loader without them reads it.
     named = re.findall(r": ([\w/-]+\.md)$", (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
@@ -48,7 +47,6 @@ def test_every_page_is_in_the_navigation() -> None:
     assert set(named) == there
 
 
-@pytest.mark.slow
 def test_the_pictures_are_those_that_the_tests_take_and_small() -> None:
     pages = [REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")]
     shown = set()

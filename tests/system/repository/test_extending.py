@@ -73,7 +73,6 @@ def record_calls(cls: Any, method: str, key: tuple[str, str], calls: set[tuple[s
     setattr(cls, method, recorded)
 
 
-@pytest.mark.slow
 def test_every_kind_has_an_example_that_is_run() -> None:
     """Also for kinds that are added later: a section with a command; or with a file, of a slot in the recipe."""
     files, commands = read_page(PAGE)
@@ -83,7 +82,6 @@ def test_every_kind_has_an_example_that_is_run() -> None:
     assert sections <= {command.kind for command in commands} | of_recipe
 
 
-@pytest.mark.slow
 def test_contributing_names_the_place_of_every_kind() -> None:
     table = (PAGE.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## How to add")[2]
     slots = {kind.name for kind in SLOTS.values()}  # in one row

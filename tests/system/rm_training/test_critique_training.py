@@ -25,7 +25,6 @@ from assay_serving.scorer import ScoreItem
 WORDS = ["red", "blue", "green", "tree", "stone", "river", "sky", "apple"]
 
 
-@pytest.mark.slow
 def test_the_joint_loss_has_the_published_numbers() -> None:
     losses = joint_loss(torch.tensor([1.2]), torch.tensor([1.8]), 1.25)
     assert losses.tolist() == pytest.approx([0.263282 + 1.25 * 1.8], abs=1e-6)

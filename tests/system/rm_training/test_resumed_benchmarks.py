@@ -45,8 +45,7 @@ class Counting:
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("with_workspace", [True, False])
+@pytest.mark.parametrize("with_workspace", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_killed_evaluation_goes_on_and_scores_nothing_twice(
     with_workspace: bool, tmp_path: Path, assay: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

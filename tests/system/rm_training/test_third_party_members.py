@@ -115,7 +115,6 @@ def test_a_method_from_a_file_is_found_again_on_resuming(
     assert (spec.method["name"], spec.method["note"]) == (f"{folder / 'own.py'}:Shifted", "mine")
 
 
-@pytest.mark.slow
 def test_a_benchmark_from_a_file(workspace: Workspace, folder: Path, assay: Run) -> None:
     assert assay("train", "bt", "--data", "pairs.jsonl", *FAST, "--name", "m", "-w", workspace.root)[0] == 0
     code, out, err = assay(

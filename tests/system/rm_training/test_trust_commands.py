@@ -218,7 +218,6 @@ def test_a_checkpoint_from_elsewhere_is_adopted(
     assert run(capsys, *command)[0] == 0
 
 
-@pytest.mark.slow
 def test_a_length_correction_is_kept_under_its_name_and_used_on_request(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -220,7 +220,6 @@ def test_what_cannot_be_calibrated_is_told_at_once(
         assert "composed" in errors.splitlines()[-1]
 
 
-@pytest.mark.slow
 def test_the_example_is_read_as_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, out, _ = run(capsys, "compose", "--example")
     assert code == 0

@@ -127,7 +127,6 @@ def test_score_takes_principles_from_the_file_and_the_command_line(
     assert "principle" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_score_names_a_model_from_elsewhere_by_kind(
     tiny_principle_base: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -37,7 +37,6 @@ def npm(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
 def test_the_pages_types_are_those_of_the_routes() -> None:
     kept = (FRONTEND / "openapi.json").read_text(encoding="utf-8")
     assert json.loads(module("describe_api").description()) == json.loads(kept), "run python web/describe_api.py"

@@ -305,7 +305,6 @@ def test_only_files_of_the_workspace_can_be_run(curated: Workspace, tmp_path: Pa
         assert estimate["command"] == "assay curate stage1 loops/third.yaml"
 
 
-@pytest.mark.slow
 def test_a_curator_names_no_folder_outside_the_workspace(workspace: Workspace, tiny_reward_model: Path) -> None:
     folder = str(tiny_reward_model)
     with AccessFile(workspace.root / FILE) as access:

@@ -50,7 +50,6 @@ def name_in(client: httpx.Client) -> str | None:
     return name
 
 
-@pytest.mark.slow
 def test_somebody_signs_in_and_is_the_same_person_next_time(workspace: Workspace) -> None:
     with serving(workspace, label="the lab's login") as (url, provider):
         for _ in range(2):
@@ -148,7 +147,6 @@ def provided(shared: tuple[str, Provider]) -> Iterator[tuple[str, Provider]]:
     provider.algorithm, provider.stranger, provider.overrides = "RS256", False, {}
 
 
-@pytest.mark.slow
 def test_roles_follow_the_claims_and_nobody_takes_an_account_by_its_name(workspace: Workspace) -> None:
     with AccessFile(workspace.root / FILE) as access:
         add_account(access, Passwords(CHEAP), "ada", "admin", PASSWORD, by="test")

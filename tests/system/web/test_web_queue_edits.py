@@ -94,7 +94,6 @@ def test_settings_are_edited_and_two_editors_lose_nothing(team: tuple[Workspace,
     assert {"edit_queue_guideline", "edit_queue", "turn_queue_by_name"} <= set(actions)
 
 
-@pytest.mark.slow
 def test_a_queue_is_for_those_it_is_assigned_to(team: tuple[Workspace, list[str], str]) -> None:
     workspace, ids, url = team
     make(workspace, "first", ids[:6])

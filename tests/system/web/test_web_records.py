@@ -122,7 +122,6 @@ def test_bad_records_are_named_and_the_others_are_stored(url: str, tokens: dict[
             list(client.votes("metals", after="nonsense"))
 
 
-@pytest.mark.slow
 def test_programs_see_what_their_people_see(url: str, tokens: dict[str, str]) -> None:
     with WorkspaceClient(url, token=tokens["cora"]) as client:
         client.push([pair(0)], source="app", queue="metals")

@@ -176,7 +176,6 @@ def test_arrow_files_and_streams(workspace: Workspace, tmp_path: Path, compressi
         take(workspace, tmp_path / "z.arrow")
 
 
-@pytest.mark.slow
 def test_an_arrow_bomb_ends_the_import(workspace: Workspace, tmp_path: Path) -> None:
     table = pa.Table.from_pylist([{**row, "padding": " " * (FREE_BYTES // 4)} for row in pairs(*"abcdef")])
     pyarrow.feather.write_feather(table, str(tmp_path / "x.feather"), compression="zstd", chunksize=2)

@@ -161,7 +161,6 @@ def test_what_overlaps_is_what_a_plain_search_finds(tmp_path_factory: pytest.Tem
     assert {row[0] for row in hits(workspace)} == {text for text in training if plain(text)}
 
 
-@pytest.mark.slow
 def test_planted_overlaps_are_found_and_near_misses_are_not(workspace: Workspace, tmp_path: Path) -> None:
     register(workspace, tmp_path, "b", words(0, 40), words(100, 113), "Say hello, please!")
     planted = [f"Before {n}: {words(n, n + 13).upper().replace(' ', ' -- ')}?! after" for n in range(28)]
@@ -373,8 +372,13 @@ LEAKED = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", LEAKED)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind if kind in ("changed name", "look-alikes") else pytest.param(kind, marks=pytest.mark.slow)
+        for kind in LEAKED
+    ],
+)
 def test_a_disguised_leak_is_found(kind: str, workspace: Workspace, tmp_path: Path) -> None:
     register(workspace, tmp_path, "b", LEAK, SHORT)
     put(workspace, LEAKED[kind], CARRIER, "How do whales sleep at night?", "Natalia has many friends.")

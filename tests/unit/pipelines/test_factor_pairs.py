@@ -52,7 +52,6 @@ def test_a_file_of_factors_names_what_is_wrong(tmp_path: Path) -> None:
             FactorHierarchy.read(path)
 
 
-@pytest.mark.slow
 def test_planted_weights_are_recovered_from_the_hierarchy(workspace: Workspace, tmp_path: Path) -> None:
     """Responses whose worth is 10 correctness + 3 depth + style: from the factors' order alone, a reward model on the
     pairs weighs them in that order; in the opposite order it does not find that worth."""

@@ -19,7 +19,6 @@ GENERATORS = "UAUPAPUAPU"
 SOURCE = {"U": "magpie_ultra", "A": "magpie_air", "P": "magpie_pro"}
 
 
-@pytest.mark.slow
 def test_the_best_of_a_category_less_the_sources_offsets_stay(
     workspace: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -158,8 +158,7 @@ def test_a_worker_that_was_given_up_changes_nothing_when_it_is_late(
     assert not any((workspace.root / stages.FOLDER).iterdir())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_killed_driver_resumes_where_it_stopped(workspace: Workspace, tmp_path: Path, workers: int) -> None:
     log = tmp_path / "log"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])}

@@ -81,7 +81,6 @@ def test_benchmarks_that_the_run_inherits_go_with_it(workspace: Workspace, tmp_p
     assert read_uses(tmp_path / "out") == (use,)
 
 
-@pytest.mark.slow
 def test_what_is_not_there_is_named(workspace: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = trained(workspace, VerifierReward()).run_id
     with pytest.raises(NotFoundError, match="no checkpoint '9'; it has those of steps 1, 2, 3"):

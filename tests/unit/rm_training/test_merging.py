@@ -203,7 +203,6 @@ def test_wrong_settings(members: tuple[str, ...], points: tuple[float, ...]) -> 
         MergeConfig(members, "data", "name", points=points)
 
 
-@pytest.mark.slow
 def test_an_ensemble_is_made_and_opens_by_its_name(make_member: Make, workspace: Workspace, tmp_path: Path) -> None:
     members = [make_member(f"m{i}", seed=i) for i in range(3)]
     data = tmp_path / "pairs.jsonl"

@@ -144,7 +144,6 @@ def test_clients_that_only_know_an_address_send_the_key_as_basic(guarded: Guarde
     assert httpx.get(plain, headers={"Api-Key": guarded.keys["score"]}).status_code == 200
 
 
-@pytest.mark.slow
 def test_scopes(guarded: Guarded, client: httpx.Client) -> None:
     def status(scope: str, method: str, path: str, **more: Any) -> int:
         return client.request(method, path, headers=guarded.headers(scope), **more).status_code
