@@ -63,8 +63,8 @@ META: dict[str, Any] = {
 }
 
 #: The common ones, one of each kind of sampler, some kinds of rewards; the others are left to `make test-all`.
-ALWAYS = ("grpo", "ppo", "rloo", "dapo", "gspo", "reinforce_pp", "async_grpo", "online_dpo", "pav", "rlcr")
-ALWAYS += ("a_lol", "t_ppo", "nash_md", "hapo", "rl_plus", "srpo", "dynamic_weighting", "gated_accumulation")
+ALWAYS = {"grpo", "ppo", "rloo", "dapo", "gspo", "reinforce_pp", "async_grpo", "online_dpo", "pav", "rlcr"}
+ALWAYS |= {"a_lol", "t_ppo", "nash_md", "hapo", "rl_plus", "srpo", "dynamic_weighting", "gated_accumulation"}
 NAMES = [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in shipped_recipes()]
 
 #: How the policy's turn begins where a recipe reads a form that a tiny model does not write by itself.
