@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 
 from assay_serving.model_config import ModelConfig
-from measure import Report, arguments
+from measure import Report, arguments, picture
 
 MEASURES = ("policy_training/assay_policy_training/decoding",)
 
@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--held-out", type=int, default=None, help="prompts (default: 64; quick: 8)")
     parser.add_argument("--samples", type=int, default=2, help="responses to each of them, of all but best-of-n")
     parser.add_argument("--log", type=Path, default=None, help="append each seed's points; they are not run again")
-    parser.add_argument("--plot", type=Path, default=None, help="draw the figure (needs matplotlib)")
+    parser.add_argument("--plot", type=picture, default=None, help="draw the figure (needs matplotlib)")
     options = parser.parse_args()
     options.seeds = (1 if options.quick else 3) if options.seeds is None else options.seeds
     options.fit_steps = options.fit_steps or (20 if options.quick else 400)

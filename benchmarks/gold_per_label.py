@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from measure import BASELINES, Report, arguments
+from measure import BASELINES, Report, arguments, picture
 
 MEASURES = (
     "pipelines/assay_pipelines/online",
@@ -134,7 +134,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--autocast", action="store_true", help="products in bfloat16, where the processor has them")
     parser.add_argument("--minutes", type=float, default=None, help="begin no cell after so many")
-    parser.add_argument("--plot", type=Path, default=None, help="draw the figures (needs matplotlib)")
+    parser.add_argument("--plot", type=picture, default=None, help="draw the figures (needs matplotlib)")
     options = parser.parse_args()
     options.seeds = options.seeds or (1 if options.quick else 8 if options.full else 3)
     options.steps = options.steps or (4 if options.quick else 40)

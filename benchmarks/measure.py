@@ -27,6 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -345,6 +346,15 @@ def arguments(description: str) -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="last line of output: one JSON object")
     parser.add_argument("--save-baseline", action="store_true", help="store this result in benchmarks/baselines/")
     return parser
+
+
+def picture(path: str) -> Path:
+    """The type of an option that names a picture, drawn when all is measured: refused at once where it could not be."""
+    if find_spec("matplotlib") is None:
+        raise argparse.ArgumentTypeError("a picture needs matplotlib: pip install matplotlib")
+    if not Path(path).absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"no such folder: {Path(path).parent}")
+    return Path(path)
 
 
 @dataclass

@@ -24,7 +24,7 @@ from typing import Any
 
 from assay.runs.callbacks import StepCallback
 from assay_serving.model_config import ModelConfig
-from measure import Report, arguments
+from measure import Report, arguments, picture
 
 MEASURES = (
     "policy_training/assay_policy_training/plugins/watch",
@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=2e-5)
     parser.add_argument("--max-new-tokens", type=int, default=32)
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--plot", type=Path, default=None, help="draw the curves (needs matplotlib)")
+    parser.add_argument("--plot", type=picture, default=None, help="draw the curves (needs matplotlib)")
     options = parser.parse_args()
     options.policy = options.policy or ("tiny" if options.quick else "smollm2")
     options.steps = options.steps or (12 if options.quick else 40)

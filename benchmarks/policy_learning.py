@@ -29,7 +29,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from measure import Report, arguments
+from measure import Report, arguments, picture
 
 MEASURES = (
     "policy_training/assay_policy_training/plugins",
@@ -79,7 +79,7 @@ def main() -> None:
         help="append every evaluation as a JSON line; trainings that it holds whole are not done again",
     )
     parser.add_argument("--compare", action="store_true", help="report the differences to the first recipe")
-    parser.add_argument("--plot", type=Path, default=None, help="draw the curves (needs matplotlib)")
+    parser.add_argument("--plot", type=picture, default=None, help="draw the curves (needs matplotlib)")
     options = parser.parse_args()
     options.seeds = options.seeds or (1 if options.quick else 3)
     options.steps = options.steps or (2 if options.quick else 60)
