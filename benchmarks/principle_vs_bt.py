@@ -125,7 +125,7 @@ def trained(method: Method, rows: Sequence[Any], config: TrainingConfig) -> tupl
         summary = train(trainable, method.task(trainable, config), data, config, Path(folder))
     spec = RewardModelSpec(method.kind, config.base, renderer.template_hash, length, "unsaved")
     spec = RewardModelSpec(**{**_fields(spec), **method.spec_fields(trainable)})
-    scorer: Scorer = method.engine(trainable.merge(), renderer, spec, name=method.name)
+    scorer: Scorer = method.engine(trainable.model, renderer, spec, name=method.name)
     return scorer, summary.seconds
 
 

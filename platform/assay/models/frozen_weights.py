@@ -1,7 +1,7 @@
 """Weights in the number format of the products: half the memory, and no cast in each pass.
 
-Covers: which frozen weights may be kept so, keeping them, float32 again before adapters are merged into them; the same
-of one trained layer, whose float32 weight is elsewhere (`offloaded`). Leaves out: what 4 bit are (`four_bit`).
+Covers: which frozen weights may be kept so, keeping them; the same of one trained layer, whose float32 weight is
+elsewhere (`offloaded`). Leaves out: what 4 bit are (`four_bit`).
 
 Under autocast a linear layer's float32 weight is cast to bfloat16 in every pass. A weight that is not trained and that
 bfloat16 holds exactly (checkpoints of large models are stored so) gives the same products when it is kept in bfloat16,
@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from assay.models import config_only
-from assay.models.four_bit import FourBitLinear, dequantize, quantize
+from assay.models.four_bit import quantize
 from assay.models.memory_options import BaseWeights
 from assay.models.unread_weights import set_format, source_of
 
@@ -70,21 +70,6 @@ def halve(layer: nn.Linear) -> None:
 def unhalve(layer: nn.Linear) -> None:
     layer.weight.data = layer.weight.data.float()
     layer.__class__ = nn.Linear
-
-
-def restored_bytes(model: Any) -> int:
-    """What `restore_frozen` takes beside what there is."""
-    kept = [layer for layer in model.modules() if isinstance(layer, Bfloat16Linear | FourBitLinear)]
-    return sum(4 * layer.out_features * layer.in_features - layer.weight.nbytes for layer in kept)
-
-
-def restore_frozen(model: Any) -> None:
-    """Float32 weights again, in place, of what `keep_frozen` changed: what adapters are merged into."""
-    for module in model.modules():
-        if isinstance(module, Bfloat16Linear):
-            unhalve(module)
-        elif isinstance(module, FourBitLinear):
-            dequantize(module)
 
 
 def loading_device(weights: BaseWeights, device: torch.device) -> torch.device:

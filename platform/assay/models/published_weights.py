@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from assay.models.attention.packing import unwrapped
-from assay.models.four_bit import FourBitLinear
+from assay.models.four_bit import FourBitLinear, dequantize
+from assay.models.frozen_weights import halve
 
 SHARD_BYTES = 2**30  #: of one file of a checkpoint, and so of what is in main memory at once
 _ADAPTER = "default"
@@ -99,16 +100,25 @@ def write_model(
 @torch.no_grad()
 def round_weights(model: Any, dtype: torch.dtype) -> None:
     """The model as `write_model` would write it in `dtype`: adapters in the weights that they change, all rounded. Its
-    own formats stay, which hold these values. Of a divided model all processes call this."""
+    own formats stay, which hold these values; of what was packed in 4 bit it is bfloat16 then. Of a divided model all
+    processes call this."""
     from peft.tuners.lora import LoraLayer
 
     adapted: list[Any] = [module for module in unwrapped(model).modules() if isinstance(module, LoraLayer)]
     for layer in adapted:
+        base = layer.get_base_layer()
+        packed = isinstance(base, FourBitLinear)
+        if packed:
+            dequantize(base)
         with _full_adapter(layer):
             product = layer.get_delta_weight(_ADAPTER).float()
-        weight = layer.get_base_layer().weight
-        weight.copy_(share_of(full_tensor(weight).float() + product, weight).to(dtype))
+        base.weight.copy_(share_of(full_tensor(base.weight).float() + product, base.weight).to(dtype))
         layer.lora_B[_ADAPTER].weight.zero_()
+        if packed:
+            halve(base)
+    for base in [module for module in model.modules() if isinstance(module, FourBitLinear)]:
+        dequantize(base)
+        halve(base)
     for parameter in model.parameters():
         parameter.copy_(parameter.to(dtype))
 

@@ -17,8 +17,7 @@ from assay_serving.scorer import ReadInOtherWays, ScoreItem, Scorer
 #: 1e-6 a layer; a lost head, a wrong template or a lost adapter by far more than this.
 TOLERANCE = 1e-4
 SAMPLE = 32  # responses compared
-MERGED = "adapters = merged"
-SAVED = "saved = loaded"
+SAVED = "saved = loaded"  # as trained, adapters and all
 ALONE = "batch 1 = batch N"
 
 

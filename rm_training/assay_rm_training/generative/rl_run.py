@@ -21,7 +21,7 @@ from assay.models.contamination import union
 from assay.models.devices import pick_device
 from assay.models.memory_options import MOMENT_BYTES
 from assay.models.parallelism.distributed import world_size
-from assay.models.spec import Judging, ParityCheck, RewardModelSpec
+from assay.models.spec import Judging, RewardModelSpec
 from assay.runs.callbacks import StepCallback
 from assay.runs.contamination_gate import BenchmarkState
 from assay.runs.coverage import Coverage
@@ -41,7 +41,7 @@ from assay_policy_training.training.loop import PolicyLoop
 from assay_policy_training.training.parallel_checks import check_parts
 from assay_policy_training.training.run import add_rollouts, copy_checkpoint
 from assay_rm_training.checkpoints.card_sections import render_card
-from assay_rm_training.checkpoints.checkpoint import SAMPLE, merged_scorer, save_checkpoint
+from assay_rm_training.checkpoints.checkpoint import SAMPLE, save_checkpoint
 from assay_rm_training.generative.evaluation import JudgeEvaluation, evaluate_judge
 from assay_rm_training.generative.judged_rows import JudgedRow
 from assay_rm_training.generative.reasoning_check import ReasoningCheck
@@ -252,8 +252,6 @@ def _train(
         base, policy.tokenizer, new_head=False, adapter=policy.model if policy.lora else None, heads=()
     )
     renderer = Renderer(policy.tokenizer, max_length=spec.trained_length)
-    checks: list[ParityCheck] = []
-    merged_scorer(trainable, spec, renderer, sample, engine=VerdictReader, checks=checks)
     coverage = Coverage(
         len(fitting_rows) + too_long, len(fitting_rows), "rows", {"too long": too_long} if too_long else {}
     )
@@ -267,9 +265,7 @@ def _train(
     )
     spec = spec.contaminated(uses)
     card = _card(folder.name, plan, spec, steps, before, after, warnings)
-    spec, parity = save_checkpoint(
-        trainable, spec, renderer, folder, sample=sample, card=card, engine=VerdictReader, checks=checks
-    )
+    spec, parity = save_checkpoint(trainable, spec, renderer, folder, sample=sample, card=card, engine=VerdictReader)
     run.metrics.update(
         {
             "method": "generative-rl",

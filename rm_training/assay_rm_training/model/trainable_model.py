@@ -14,7 +14,6 @@ detaching it before the model is saved, setting the weights of the model's head.
 
 from __future__ import annotations
 
-import logging
 import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -24,8 +23,8 @@ import torch
 from assay.errors import BadInputError
 from assay.models.chat.image_reader import ImageReader
 from assay.models.checkpointing import checkpoint_layers
-from assay.models.devices import pick_dtype, unused_memory
-from assay.models.frozen_weights import keep_frozen, loading_device, restore_frozen, restored_bytes
+from assay.models.devices import pick_dtype
+from assay.models.frozen_weights import keep_frozen, loading_device
 from assay.models.heads import HEAD
 from assay.models.loading import has_reward_head, load_scalar_model, load_tokenizer
 from assay.models.parallelism.distributed import local_device
@@ -36,8 +35,6 @@ from assay_serving.model_reference import media_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -58,19 +55,6 @@ class TrainableModel:
 
     def trainable(self) -> dict[str, torch.nn.Parameter]:
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
-
-    def merge(self) -> PreTrainedModel:
-        """The stock model with the adapters folded into its weights, in float32; changes the model in place. It is in
-        main memory where the device that held smaller weights has no room for it."""
-        if self.adapter is not None:
-            free = unused_memory(self.model.device)
-            if free is not None and 1.1 * restored_bytes(self.model) > free:
-                log.warning("%s has no room for the merged weights in float32: checks go on here", self.model.device)
-                self.adapter.to("cpu")
-            restore_frozen(self.model)
-            self.model = self.adapter.merge_and_unload()
-            self.adapter = None
-        return self.model
 
 
 def load_trainable(config: TrainingConfig, device: torch.device) -> TrainableModel:

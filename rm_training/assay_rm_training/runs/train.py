@@ -10,7 +10,7 @@ import gc
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -28,8 +28,8 @@ from assay.models.loading import context_length
 from assay.models.parallelism.distributed import is_follower, local_device, world_size
 from assay.models.parallelism.process_group import process_group
 from assay.models.parallelism.sharded_state import remove_states
-from assay.models.parallelism.strategy import resolve
-from assay.models.spec import ParityCheck, RewardModelSpec
+from assay.models.parallelism.strategy import SingleProcess, resolve
+from assay.models.spec import RewardModelSpec
 from assay.planning.known_plans import rows_of, show_plan_line
 from assay.planning.least_memory import require_memory
 from assay.runs.callbacks import Callback
@@ -40,14 +40,7 @@ from assay.runs.progress_bar import progress_bar
 from assay.runs.record import Run, locate_model
 from assay.runs.trackers import require_trackers
 from assay.workspace import Workspace
-from assay_rm_training.checkpoints.checkpoint import (
-    SAMPLE,
-    WrittenWeights,
-    merged_scorer,
-    save_checkpoint,
-    scratch_folder,
-    writing,
-)
+from assay_rm_training.checkpoints.checkpoint import SAMPLE, save_checkpoint
 from assay_rm_training.checkpoints.model_card import model_card
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.stored_dataset import stored_dataset, token_folder
@@ -65,9 +58,10 @@ from assay_rm_training.runs.contamination_lineage import (
 from assay_rm_training.runs.recorded import add_model, inputs_of, snapshot_id, training_run, unchecked
 from assay_rm_training.training import early_stopping, resume_state
 from assay_rm_training.training.batch_order import StepPlan
-from assay_rm_training.training.distributed import Saving, WorkerSettings, begin, finish, write_divided
+from assay_rm_training.training.distributed import Saving, WorkerSettings, begin, finish, write_together
 from assay_rm_training.training.loop import make_optimizer, train
 from assay_rm_training.training.summary import TrainingSummary
+from assay_rm_training.training.written_weights import WrittenWeights, scratch_folder, writing
 from assay_rm_training.training_config import TrainingConfig, less_memory
 from assay_serving.scorer import ScoreItem, Scorer
 
@@ -292,16 +286,14 @@ def _train(
         )
         spec = replace(spec, **method.spec_fields(trainable), **settled)
         sample = _sample(method, judged or rows)
-        written = None
         attention = str(getattr(trainable.model.config, "_attn_implementation", "") or "")
-        if parallel.equal_passes:
-            dtype = torch.bfloat16 if config.save_dtype == "bfloat16" else torch.float32
-            scratch, saving = scratch_folder(folder), Saving(spec, sample, length, dtype)
-            with writing(folder, scratch):
-                scores = write_divided(trainable, method, saving, scratch, parallel)
-            written = WrittenWeights(scratch, scores, device)
-            trainable = replace(trainable, model=cast(Any, None), adapter=None)  # the files have all
-            gc.collect()
+        dtype = torch.bfloat16 if config.save_dtype == "bfloat16" else torch.float32
+        scratch, saving = scratch_folder(folder), Saving(spec, sample, length, dtype)
+        together = parallel if parallel.equal_passes else SingleProcess()
+        with writing(folder, scratch):
+            written = WrittenWeights(scratch, write_together(trainable, method, saving, scratch, together), device)
+        trainable = replace(trainable, model=cast(Any, None), adapter=None)  # the files have all
+        gc.collect()
     coverage = data.coverage(len(rows), method.unit)
     warnings = [*unchecked(contamination), *coverage.of_training()]
     evaluations: list[EvaluationReport] = []
@@ -333,20 +325,14 @@ def _train(
             warnings=warnings,
         )
 
-    checks: list[ParityCheck] = []
-    card: str | Callable[[Scorer], str] = evaluated_card
-    if written is None:  # before anything is written
-        card = evaluated_card(merged_scorer(trainable, spec, renderer, sample, engine=method.engine, checks=checks))
     spec, parity = save_checkpoint(
         trainable,
         spec,
         renderer,
         folder,
         sample=sample,
-        card=card,
-        save_dtype=config.save_dtype,
+        card=evaluated_card,
         engine=method.engine,
-        checks=checks,
         written=written,
     )
     evaluation = next(iter(evaluations), None)

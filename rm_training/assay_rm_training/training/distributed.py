@@ -8,8 +8,7 @@ are divided (`assay.models.parallelism.strategy`).
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,8 +19,6 @@ from assay.models.loading import context_length
 from assay.models.parallelism.distributed import local_device
 from assay.models.parallelism.process_group import worker_group
 from assay.models.parallelism.strategy import SingleProcess, parallel_strategy
-from assay.models.published_weights import round_weights, write_model
-from assay.models.quiet import quiet_transformers
 from assay.models.spec import RewardModelSpec
 from assay.score import ScoreResult
 from assay_policy_training.core.logprobs import check_head
@@ -31,8 +28,8 @@ from assay_rm_training.data.stored_dataset import share_datasets
 from assay_rm_training.methods.method import FinishesTraining, Method, PreparesData, method_of
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.training.loop import train
+from assay_rm_training.training.written_weights import write_trained
 from assay_rm_training.training_config import TrainingConfig
-from assay_serving.engines.implicit import load_reference
 from assay_serving.scorer import ScoreItem
 
 
@@ -93,32 +90,15 @@ def finish(
     return method.finish(trainable, data) if isinstance(method, FinishesTraining) else {}
 
 
-def write_divided(
+def write_together(
     trainable: TrainableModel, method: Method, saving: Saving | None, folder: Path, parallel: SingleProcess
 ) -> list[ScoreResult]:
-    """Write the divided weights (adapters merged) to the first process's `folder`, a layer at a time; the scores of the
-    sample under the trained model. `saving`: the first process's. All processes call this. Raises OSError."""
+    """`write_trained` to the first process's `folder`, in all processes that hold a part of the model. `saving`: the
+    first process's."""
     spec, sample, length, dtype = parallel.share(saving)
-    model: Any = trainable.model
-    parallel.settle(model)
-    if dtype != torch.float32:  # compare what is loaded again: rounded too
-        round_weights(model, dtype)
     renderer = Renderer(trainable.tokenizer, max_length=length, images=trainable.images)
-    options, reference = {}, None
-    if spec.implicit is not None and spec.implicit.reference is not None:
-        with parallel.loading():
-            reference = load_reference(spec.implicit, trainable.tokenizer, model)
-        parallel.shard(reference, keeps_head=False)
-        options = {"reference": reference}
-    engine = method.engine(model, renderer, spec, name="trained", **options)
-    score: Callable[[], list[ScoreResult]] = partial(parallel.forward, model, partial(engine.score, sample))
-    with torch.no_grad():
-        scores = score() if reference is None else parallel.forward(reference, score)
-    del engine, score, options, reference
-    parallel.settle(model)
-    with quiet_transformers():
-        write_model(model, folder, dtype=dtype, main=parallel.main)
-    return scores
+    options: dict[str, Any] = {"engine": method.engine, "dtype": dtype, "parallel": parallel}
+    return write_trained(trainable, renderer, spec, sample, folder, **options)
 
 
 def run_worker() -> None:
@@ -148,4 +128,4 @@ def run_worker() -> None:
         )
         if parallel.equal_passes:
             finish(trainable, method, data, parallel)
-            write_divided(trainable, method, None, Path(os.devnull), parallel)
+            write_together(trainable, method, None, Path(os.devnull), parallel)

@@ -49,8 +49,8 @@ from assay_rm_training.model.trainable_model import TrainableModel
 from assay_rm_training.preference.critique import Cloud
 from assay_rm_training.preference.pairs import Dpo
 from assay_rm_training.preference.unpaired import Kto
-from assay_rm_training.training import distributed
-from assay_rm_training.training.distributed import Saving, begin, write_divided
+from assay_rm_training.training import written_weights
+from assay_rm_training.training.distributed import Saving, begin, write_together
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 from assay_serving.scorer import ScoreItem
 
@@ -112,7 +112,7 @@ def save_reward_model(
     spec = RewardModelSpec("scalar", trainable.base, template, 64, "unsaved")
     sample = [ScoreItem((Message("user", "Hi"),), response) for response in ("Hello!", "No.")]
     saving = Saving(spec, sample, 64, dtype) if parallel.main else None
-    return write_divided(trainable, BradleyTerry(), saving, folder, parallel)
+    return write_together(trainable, BradleyTerry(), saving, folder, parallel)
 
 
 def prepared(base: Path, method: Dpo | Kto | Grm | Cloud, parallel: SingleProcess) -> EncodedDataset[Any]:
@@ -192,7 +192,7 @@ def memory(folder: Path) -> None:
         trainable = load_reward_model(folder / "large", parallel, LORA)
         before = resident("VmRSS")
         with pytest.MonkeyPatch.context() as patch:  # a file of it is in memory at once
-            patch.setattr(distributed, "write_model", partial(write_model, shard_bytes=2**22))
+            patch.setattr(written_weights, "write_model", partial(write_model, shard_bytes=2**22))
             save_reward_model(trainable, folder / "saved", torch.float32, parallel)
         growth.append(resident("VmHWM") - before)
         del trainable
@@ -296,9 +296,6 @@ def test_a_divided_reward_model_is_saved_as_a_whole_one_is(
     ended: tuple[Path, int], dtype: torch.dtype, tmp_path: Path
 ) -> None:
     trainable = load_reward_model(ended[0] / "small", SingleProcess(), LORA)
-    trainable.merge()
-    if dtype == torch.bfloat16:
-        trainable.model.bfloat16().float()  # type: ignore[no-untyped-call]
     expected = [score.reward for score in save_reward_model(trainable, tmp_path / "m", dtype, SingleProcess())]
     for rank in range(2):
         assert json.loads((ended[0] / f"scores-{dtype}-{rank}.json").read_text()) == pytest.approx(expected, abs=1e-5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -16,13 +16,14 @@ from assay.models.chat.renderer import Renderer
 from assay.models.published_weights import write_model
 from assay.models.spec import RewardModelSpec
 from assay.score import Score
-from assay_rm_training.checkpoints import checkpoint
-from assay_rm_training.checkpoints.checkpoint import TOLERANCE, compare, merged_scorer, save_checkpoint
+from assay_rm_training.checkpoints.checkpoint import TOLERANCE, compare, save_checkpoint
 from assay_rm_training.data.pair_dataset import encode_pairs
 from assay_rm_training.methods.bradley_terry import PairTask
 from assay_rm_training.model.trainable_model import TrainableModel, load_trainable
 from assay_rm_training.objectives.objective import Objective
+from assay_rm_training.training import written_weights
 from assay_rm_training.training.loop import train
+from assay_rm_training.training.written_weights import WrittenWeights, scratch_folder, write_trained
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
 from assay_serving.engines.transformers import TransformersScorer
 from assay_serving.model_config import ModelConfig
@@ -47,17 +48,26 @@ def trained(folder: Path, lora: LoraConfig | None) -> tuple[TrainableModel, Rend
 
 
 @pytest.mark.parametrize("lora", [None, LoraConfig(4, 8)])
-@pytest.mark.parametrize("save_dtype", ["float32", "bfloat16"])
-def test_saved_loaded_and_merged_give_the_same_scores(lora: LoraConfig | None, save_dtype: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_saved_model_gives_the_trained_ones_scores(
+    lora: LoraConfig | None, dtype: torch.dtype, tmp_path: Path
+) -> None:
     trainable, renderer, spec = trained(tmp_path, lora)
     before = TransformersScorer(trainable.model, renderer, spec, name="before").score(SAMPLE)
     rewards = [score.reward for score in before if isinstance(score, Score)]
     assert len(rewards) == len(SAMPLE)
     assert max(rewards) - min(rewards) > 100 * TOLERANCE  # else equality would say little
-    assert compare(before, merged_scorer(trainable, spec, renderer, SAMPLE).score(SAMPLE)).passed
     folder = tmp_path / "model"
+    scratch = scratch_folder(folder)
+    scores = write_trained(trainable, renderer, spec, SAMPLE, scratch, engine=TransformersScorer, dtype=dtype)
     written, parity = save_checkpoint(
-        trainable, spec, renderer, folder, sample=SAMPLE, card="# a card\n", save_dtype=save_dtype
+        replace(trainable, model=cast(Any, None), adapter=None),  # the files have all
+        spec,
+        renderer,
+        folder,
+        sample=SAMPLE,
+        card="# a card\n",
+        written=WrittenWeights(scratch, scores, CPU),
     )
     assert parity.passed
     assert parity.compared == len(SAMPLE)
@@ -65,7 +75,7 @@ def test_saved_loaded_and_merged_give_the_same_scores(lora: LoraConfig | None, s
     assert again.spec == written == RewardModelSpec.read(folder)
     assert again.info.parity == "passed"
     gap = compare(before, again.score(SAMPLE)).largest
-    assert gap <= (TOLERANCE if save_dtype == "float32" else 0.05 * (max(rewards) - min(rewards)))
+    assert gap <= (TOLERANCE if dtype == torch.float32 else 0.05 * (max(rewards) - min(rewards)))
     config = json.loads((folder / "config.json").read_text())
     assert config["architectures"] == ["LlamaForSequenceClassification"]
     assert config["problem_type"] == "regression"
@@ -79,7 +89,7 @@ def test_any_engine_reads_the_checkpoint(tmp_path: Path) -> None:
     from transformers import AutoModelForSequenceClassification
 
     trainable, renderer, spec = trained(tmp_path, LoraConfig(4, 8))
-    scorer = merged_scorer(trainable, spec, renderer, SAMPLE)
+    scorer = TransformersScorer(trainable.model, renderer, spec, name="trained")
     save_checkpoint(trainable, spec, renderer, tmp_path / "model", sample=SAMPLE, card="")
     stock = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
     for item, score in zip(SAMPLE, scorer.score(SAMPLE), strict=True):
@@ -102,7 +112,7 @@ def test_a_checkpoint_that_lost_its_head_fails_loudly(tmp_path: Path, monkeypatc
             write_model(model, folder, **options)
             model.score.weight.copy_(kept)
 
-    monkeypatch.setattr(checkpoint, "write_model", write_another_head)
+    monkeypatch.setattr(written_weights, "write_model", write_another_head)
     with pytest.raises(BackendError, match="does not give the trained model's scores"):
         save_checkpoint(trainable, spec, renderer, tmp_path / "model", sample=SAMPLE, card="")
     assert not (tmp_path / "model").exists()
@@ -120,6 +130,16 @@ def test_an_existing_folder_is_never_overwritten(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="exists already"):
         save_checkpoint(trainable, spec, renderer, tmp_path / "model", sample=SAMPLE, card="")
     assert (tmp_path / "model" / "precious").read_text() == "x"
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    left = scratch_folder(tmp_path / "model")
+    others = [scratch_folder(tmp_path / "model.v2"), tmp_path / ".model.notes"]
+    others[1].write_text("x")
+    again = scratch_folder(tmp_path / "model")
+    assert not left.exists()
+    assert again.is_dir()
+    assert all(other.exists() for other in others)
 
 
 def test_comparing_scores() -> None:

@@ -11,10 +11,10 @@ from assay.domain import Message, PreferencePair
 from assay.errors import BadInputError
 from assay.models import memory_options
 from assay.models.chat.renderer import Renderer
-from assay.models.four_bit import FourBitLinear
-from assay.models.frozen_weights import restore_frozen, restored_bytes
+from assay.models.four_bit import FourBitLinear, dequantize
 from assay.models.loading import load_tokenizer
 from assay.models.offloaded import OffloadedAdamW
+from assay.models.published_weights import merged_weights, round_weights
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.pair_dataset import encode_pairs
 from assay_rm_training.methods.bradley_terry import BradleyTerry
@@ -132,21 +132,32 @@ def test_4_bit_weights_give_the_gradients_of_their_values(data: EncodedDataset[A
     assert len(layers) == 7 * trainable.model.config.num_hidden_layers
     assert all(8 * layer.weight.nbytes == layer.in_features * layer.out_features * 4 for layer in layers)
     losses, gradients = _gradients(trainable, data)
-    growth, before = restored_bytes(trainable.model), sum(p.nbytes for p in trainable.model.parameters())
-    restore_frozen(trainable.model)
-    assert sum(p.nbytes for p in trainable.model.parameters()) - before == growth
-    assert not any(isinstance(module, FourBitLinear) for module in trainable.model.modules())
+    written = dict(merged_weights(trainable.model))
+    for layer in layers:
+        dequantize(layer)
     float_losses, float_gradients = _gradients(trainable, data)
     assert torch.equal(losses, float_losses)
     assert gradients.keys() == float_gradients.keys()
     assert all(torch.equal(gradients[name], value) for name, value in float_gradients.items())
-    assert torch.allclose(_merged_losses(trainable, data), losses, atol=1e-5)  # into the dequantized weights
+    of_floats = dict(merged_weights(trainable.model))
+    assert written.keys() == of_floats.keys()
+    assert all(torch.equal(written[name], value) for name, value in of_floats.items())
 
 
-def _merged_losses(trainable: TrainableModel, data: EncodedDataset[Any]) -> torch.Tensor:
-    trainable.merge()
-    losses = BradleyTerry().task(trainable, ADAPTERS).measure(trainable, data.items).losses
-    return losses.detach()
+def test_4_bit_weights_are_rounded_as_they_are_written(data: EncodedDataset[Any]) -> None:
+    pytest.importorskip("bitsandbytes", reason=memory_options.INSTALL)
+    trainable = load_trainable(replace(ADAPTERS, base_weights="4bit"), CPU)
+    torch.manual_seed(5)
+    for name, parameter in trainable.trainable().items():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.05)
+    written = dict(merged_weights(trainable.model, dtype=torch.bfloat16))
+    losses, _ = _gradients(trainable, data)
+    round_weights(trainable.model, torch.bfloat16)
+    assert all(torch.equal(written[name], value.bfloat16()) for name, value in merged_weights(trainable.model))
+    rounded, _ = _gradients(trainable, data)
+    assert not any(isinstance(module, FourBitLinear) for module in trainable.model.modules())
+    assert torch.allclose(losses, rounded, atol=0.05)
 
 
 @pytest.mark.parametrize(

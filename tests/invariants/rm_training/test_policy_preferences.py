@@ -19,7 +19,7 @@ from assay.models.loading import load_causal_lm, load_tokenizer
 from assay.models.readings import Implicit
 from assay.models.spec import RewardModelSpec
 from assay.score import Score, ScoreFailure
-from assay_rm_training.checkpoints.checkpoint import merged_scorer, save_checkpoint
+from assay_rm_training.checkpoints.checkpoint import save_checkpoint
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.token_shards import write_items
 from assay_rm_training.methods import response_logprobs
@@ -125,7 +125,7 @@ def test_it_learns_resumes_bit_for_bit_and_gives_its_scores_when_saved(name: str
     spec = RewardModelSpec("implicit", "tiny", renderer.template_hash, 256, "unsaved", **method.spec_fields(trainable))
     rows = method.read(None, path)
     sample = method.responses(rows)[:8]
-    before = merged_scorer(trainable, spec, renderer, sample, engine=method.engine).score(sample)
+    before = method.engine(trainable.model, renderer, spec, name="before").score(sample)
     spec, _ = save_checkpoint(
         trainable, spec, renderer, tmp_path / "model", sample=sample, card="", engine=method.engine
     )

@@ -19,7 +19,7 @@ from assay.models.readings import Aggregation, Stepwise
 from assay.models.spec import RewardModelSpec
 from assay.score import Score, ScoreFailure
 from assay.statistics.rank_correlation import spearman
-from assay_rm_training.checkpoints.checkpoint import merged_scorer, save_checkpoint
+from assay_rm_training.checkpoints.checkpoint import save_checkpoint
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.methods.grm import Grm
@@ -170,7 +170,7 @@ def test_it_learns_and_the_saved_model_gives_its_scores(case: str, tmp_path: Pat
     spec = RewardModelSpec("scalar", "tiny", renderer.template_hash, 256, "unsaved", **fields)
     rows = method.read(None, data)
     sample = method.responses(rows)[:8]
-    before = merged_scorer(trainable, spec, renderer, sample, engine=method.engine).score(sample)
+    before = method.engine(trainable.model, renderer, spec, name="before").score(sample)
     save_checkpoint(trainable, spec, renderer, tmp_path / "model", sample=sample, card="", engine=method.engine)
     again = load_scorer(ModelConfig(str(tmp_path / "model"), device="cpu"))
     for first, second in zip(before, again.score(sample), strict=True):
@@ -248,7 +248,6 @@ def test_rating_heads_become_the_reward(
     settled = method.finish(trainable, items)
     spec = RewardModelSpec("scalar", "tiny", renderer.template_hash, 256, "unsaved", **settled)
     sample = method.responses(method.read(None, data))
-    merged_scorer(trainable, spec, renderer, sample, engine=method.engine)
     save_checkpoint(trainable, spec, renderer, tmp_path / "m", sample=sample, card="", engine=method.engine)
     again = load_scorer(ModelConfig(str(tmp_path / "m"), device="cpu"))
     scores = [score for score in again.score(sample) if isinstance(score, Score)]
