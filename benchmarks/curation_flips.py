@@ -5,8 +5,9 @@ Ways to flag a label as wrong, each with precision and recall (a label that is f
     at random            as many as the loop flags: precision is the share of flips
     shorter chosen       the chosen response is the shorter one
     reward model         a model of the other half of the prompts gives the label a probability of 1/2 or less
-    loop                 stage 1 with people (here: the labels before flipping) on --people comparisons, then stage 2;
-                         flagged = changed or discarded. `loop, unseen`: without what people were shown.
+    loop                 stage 1 with people (here: the labels before flipping) on --people comparisons, then stage 2
+                         (forced where it would be refused); flagged = changed or discarded. `loop, unseen`: without
+                         what people were shown.
 
 The reward model is a linear probe on SmolLM2's frozen features. Seeds change the flips and the draws; t intervals over
 them. It needs the shared data (--data FOLDER) and, but for --quick, pip install 'assay[embed,demo]'.
@@ -67,7 +68,8 @@ def read_rows(folder: Path, each: int, longest: int) -> tuple[list[Row], dict[st
 
 def trial(
     rows: Sequence[Row], truth: Mapping[str, Answer], cache: FeatureCache, options: Any, seed: int
-) -> dict[str, dict[str, float]]:
+) -> tuple[dict[str, dict[str, float]], bool]:
+    """Figures of every way; whether stage 2 would have been refused."""
     rng = random.Random(seed)
     flipped = set(rng.sample(sorted(truth), round(FLIPPED * len(truth))))
     turned: dict[Answer, Answer] = {"A": "B", "B": "A"}
@@ -82,13 +84,14 @@ def trial(
     flagged = done.flagged(source)
     gold = {c for c, (pool, _) in done.labels.items() if pool == "gold"}
     shorter = {r.comparison_id for r in rows if len(r.pair(source[r.comparison_id]).chosen) < _other(r, source)}
-    return {
+    ways = {
         "at random": precision_recall(set(rng.sample(sorted(truth), len(flagged))), flipped),
         "shorter chosen": precision_recall(shorter, flipped),
         "reward model": precision_recall({c for c, q in p.items() if q <= 0.5}, flipped),
         "loop": precision_recall(flagged, flipped),
         "loop, unseen": precision_recall(flagged - gold, flipped - gold),
     }
+    return ways, done.refused
 
 
 def _other(row: Row, source: Mapping[str, Answer]) -> int:
@@ -119,9 +122,11 @@ def main() -> None:
     started = time.perf_counter()
     cache.of([ScoreItem(row.prompt, text) for row in rows for text in (row.a, row.b)])
     print(f"{len(rows)} pairs, features in {time.perf_counter() - started:.0f} s", flush=True)
-    trials = []
+    trials, refused = [], 0
     for seed in range(options.seeds):
-        trials.append(trial(rows, truth, cache, options, seed))
+        ways, worse = trial(rows, truth, cache, options, seed)
+        trials.append(ways)
+        refused += worse
         loop, model = trials[-1]["loop"], trials[-1]["reward model"]
         print(
             f"seed {seed}: loop precision {loop['precision']:.3f} recall {loop['recall']:.3f}, "
@@ -138,13 +143,18 @@ def main() -> None:
         print(
             f"{way:<16} {figures['flagged'][0]:>8.0f}  {show_ci(figures['precision']):<22} {show_ci(figures['recall'])}"
         )
-    print()
+    print(f"stage 2 would be refused, as making labels worse, in {refused} of {len(trials)}; it is forced here\n")
     report = Report("curation_flips", measures=MEASURES)
     mean = {way: statistics.fmean(t[way]["precision"] for t in trials) for way in WAYS}
     report.ratios["precision: loop / at random"] = mean["loop"] / mean["at random"]
     report.ratios["precision: loop on unseen / shorter chosen"] = mean["loop, unseen"] / mean["shorter chosen"]
     keys = ("base", "encoder", "each", "longest", "seeds", "people", "iterations", "seed_silver")
-    report.figures = {"settings": {key: getattr(options, key) for key in keys}, "pairs": len(rows), "ways": by_way}
+    report.figures = {
+        "settings": {key: getattr(options, key) for key in keys},
+        "pairs": len(rows),
+        "refused": refused,
+        "ways": by_way,
+    }
     report.finish(options)
 
 

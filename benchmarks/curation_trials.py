@@ -25,7 +25,7 @@ from assay_pipelines.curation.loop.parts import Parts
 from assay_pipelines.curation.loop.people import JudgedPeople
 from assay_pipelines.curation.loop.reward_models import LoopModel, ProbeModels
 from assay_pipelines.curation.loop.stage1 import Stage1Report, run_stage1
-from assay_pipelines.curation.loop.stage2 import Stage2Parts, run_stage2
+from assay_pipelines.curation.loop.stage2 import Stage2Parts, gold_quality, run_stage2
 from assay_pipelines.embedding.encoder import Encoder
 from assay_pipelines.judging.recorded import RecordedJudge
 from assay_rm_training.methods.hidden_states import FeatureCache
@@ -72,11 +72,13 @@ class LoopSettings:
 
 @dataclass(frozen=True)
 class LoopResult:
-    """`labels`: comparison -> (pool, label) of what is decided."""
+    """`labels`: comparison -> (pool, label) of what is decided; `refused`: stage 2 decided only because it had to,
+    against what gold says of its decisions."""
 
     labels: dict[str, tuple[str, str | None]]
     stage1: Stage1Report
     stage2: dict[str, Any]
+    refused: bool
 
     @property
     def people_asked(self) -> int:
@@ -109,7 +111,8 @@ def run_loop(
     seed: int,
 ) -> LoopResult:
     """Stage 1 with `people`'s recorded votes, the source and the loop's model as silver's voters, then stage 2 with the
-    loop's best model and one trained on gold alone."""
+    loop's best model and one trained on gold alone. Where stage 2 would be refused it is forced: what it would do is
+    what is measured."""
     first = settings.people // 3
     each = (settings.people - first) // settings.iterations
     model = Stage1ModelConfig(base=cache.backbone.base, max_length=cache.backbone.renderer.max_length, device="cpu")
@@ -138,13 +141,11 @@ def run_loop(
                 by_id[c].pair(v) for c, (pool, v) in _labels(workspace).items() if pool == "gold" and v in ("A", "B")
             ]
             on_gold = LoopModel(models.load(models.train(run, "gold-rm", "trial-gold", gold, [])), Parts.uncalibrated)
-            stage2 = run_stage2(
-                Stage2Config(recycle_below=settings.recycle_below),
-                Stage2Parts(workspace, best_of(workspace, stage1, models), on_gold),
-                Selection(("unverified",)),
-                run.id,
-            )
-        return LoopResult(_labels(workspace), stage1, asdict(stage2))
+            decides = Stage2Config(recycle_below=settings.recycle_below)
+            by = Stage2Parts(workspace, best_of(workspace, stage1, models), on_gold)
+            refused = gold_quality(decides, by).worse
+            stage2 = run_stage2(decides, by, Selection(("unverified",)), run.id, force=True)
+        return LoopResult(_labels(workspace), stage1, asdict(stage2), refused)
 
 
 def fill(workspace: Workspace, rows: Sequence[Row], source: Mapping[str, Answer]) -> None:

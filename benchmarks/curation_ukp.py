@@ -174,6 +174,7 @@ class Trial:
         wrong = {c for c in decided if scenario.source[c] != self.by_id[c].truth}
         self.figures["errors"] = precision_recall(done.flagged(scenario.source) & decided, wrong)
         self.figures |= {"stage1": done.stage1.iterations, "stage2": done.stage2, "people": done.people_asked}
+        self.figures["refused"] = done.refused
 
 
 def main() -> None:
@@ -244,6 +245,7 @@ def summary(trials: Sequence[Trial], options: Any) -> dict[str, Any]:
         "errors_found": errors,
         "wrong_share_raw": statistics.fmean(t.figures["noise_raw"] for t in trials),
         "people_comparisons": statistics.fmean(t.figures["people"] for t in trials),
+        "refused": sum(t.figures["refused"] for t in trials),
         "stage1_of_seed_0": trials[0].figures["stage1"],
         "stage2_of_seed_0": trials[0].figures["stage2"],
     }
@@ -260,7 +262,8 @@ def show(figures: Mapping[str, Any]) -> None:
     print(
         f"errors found: precision {show_ci(figures['errors_found']['precision'])}, "
         f"recall {show_ci(figures['errors_found']['recall'])}; "
-        f"{figures['wrong_share_raw']:.1%} of the labels are wrong\n"
+        f"{figures['wrong_share_raw']:.1%} of the labels are wrong; "
+        f"stage 2 would be refused, as making labels worse, with {figures['refused']} of the seeds: it is forced here\n"
     )
 
 
