@@ -5,16 +5,21 @@ batched, the engine's other code paths, vLLM where configured), the spec. Leaves
 (`training/written_weights.py`), what a check compares (`parity.py`), the model card's text (`model_card.py`), lineage.
 """
 
+import logging
 import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from assay.errors import BackendError, BadInputError
 from assay.models.chat.renderer import Renderer
+from assay.models.devices import unused_memory
 from assay.models.quiet import quiet_transformers
 from assay.models.spec import RewardModelSpec, weights_digest
+from assay.planning.scoring_memory import weight_bytes
 from assay_rm_training.checkpoints.card_sections import parity_lines, with_section
 from assay_rm_training.checkpoints.parity import (
     SAMPLE,
@@ -35,6 +40,8 @@ from assay_serving.scorer import ScoreItem, Scorer
 
 __all__ = ["SAMPLE", "TOLERANCE", "Parity", "compare", "save_checkpoint"]
 
+
+log = logging.getLogger(__name__)
 
 _FEWER = 3  # one response in this many is also scored in all other ways
 
@@ -74,7 +81,7 @@ def save_checkpoint(
         spec.write(scratch)
         reloaded: Scorer | None = None
         try:
-            reloaded = engine.load(ModelConfig(str(scratch), device=str(written.device)))
+            reloaded = engine.load(ModelConfig(str(scratch), device=str(_with_room(scratch, written.device))))
             again = getattr(getattr(reloaded, "renderer", None), "images", None)
             if renderer.images is not None and again is not None:
                 again.media = renderer.images.media
@@ -98,3 +105,13 @@ def save_checkpoint(
             raise BackendError(f"the saved model does not give the trained model's scores: {spec.parity}; see {failed}")
         scratch.rename(folder)
     return spec, parity
+
+
+def _with_room(folder: Path, device: torch.device) -> torch.device:
+    """Where the saved model is loaded: in main memory where the device that held smaller weights (4 bit, bfloat16) has
+    no room for them in float32."""
+    free = unused_memory(device)
+    if free is None or 1.1 * weight_bytes(folder, "float32") <= free:
+        return device
+    log.warning("%s has no room for the saved weights in float32: the checks and the evaluation are here", device)
+    return torch.device("cpu")

@@ -16,6 +16,7 @@ from assay.models.chat.renderer import Renderer
 from assay.models.published_weights import write_model
 from assay.models.spec import RewardModelSpec
 from assay.score import Score
+from assay_rm_training.checkpoints import checkpoint
 from assay_rm_training.checkpoints.checkpoint import TOLERANCE, compare, save_checkpoint
 from assay_rm_training.data.pair_dataset import encode_pairs
 from assay_rm_training.methods.bradley_terry import PairTask
@@ -99,6 +100,18 @@ def test_any_engine_reads_the_checkpoint(tmp_path: Path) -> None:
         assert isinstance(score, Score)
         assert logit.shape == (1, 1)
         assert float(logit) == pytest.approx(score.reward, abs=TOLERANCE)
+
+
+@pytest.mark.parametrize(("free", "says"), [(10**4, "no room for the saved weights"), (10**9, "")])
+def test_it_is_checked_in_main_memory_where_the_device_has_no_room(
+    free: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainable, renderer, spec = trained(tmp_path, LoraConfig(4, 8))
+    monkeypatch.setattr(checkpoint, "unused_memory", lambda device: free)
+    written, _ = save_checkpoint(trainable, spec, renderer, tmp_path / "model", sample=SAMPLE, card="")
+    assert written.parity == "passed"
+    assert says in caplog.text
+    assert bool(says) == bool(caplog.records)
 
 
 def test_a_checkpoint_that_lost_its_head_fails_loudly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
