@@ -248,9 +248,7 @@ def _train(
         [replace(row, rationale=row.rationale or "It is so.") for row in fitting_rows[:SAMPLE]], form
     )[:SAMPLE]
     base = policy.model.get_base_model() if policy.lora else policy.model
-    trainable = TrainableModel(
-        base, policy.tokenizer, new_head=False, adapter=policy.model if policy.lora else None, heads=()
-    )
+    trainable = TrainableModel(base, policy.tokenizer, new_head=False, heads=())
     renderer = Renderer(policy.tokenizer, max_length=spec.trained_length)
     coverage = Coverage(
         len(fitting_rows) + too_long, len(fitting_rows), "rows", {"too long": too_long} if too_long else {}

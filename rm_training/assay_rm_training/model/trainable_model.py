@@ -47,7 +47,6 @@ class TrainableModel:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     new_head: bool
-    adapter: Any = None  #: the peft model around `model`, None without LoRA
     heads: tuple[str, ...] = (HEAD,)
     base: str = ""  #: the name that it was loaded by, where the method needs it
     images: ImageReader | None = None  #: of a model that reads them, where the method does
@@ -138,7 +137,7 @@ def _with_adapters(trainable: TrainableModel, lora: LoraConfig, seed: int, *, la
                 modules_to_save=None if language_model else list(trainable.heads),
             ),
         )
-    return replace(trainable, model=adapter.get_base_model(), adapter=adapter)
+    return replace(trainable, model=adapter.get_base_model())
 
 
 _PREFIX = "assay_"

@@ -292,7 +292,7 @@ def _train(
         together = parallel if parallel.equal_passes else SingleProcess()
         with writing(folder, scratch):
             written = WrittenWeights(scratch, write_together(trainable, method, saving, scratch, together), device)
-        trainable = replace(trainable, model=cast(Any, None), adapter=None)  # the files have all
+        trainable = replace(trainable, model=cast(Any, None))  # the files have all
         gc.collect()
     coverage = data.coverage(len(rows), method.unit)
     warnings = [*unchecked(contamination), *coverage.of_training()]

@@ -62,7 +62,7 @@ def test_the_saved_model_gives_the_trained_ones_scores(
     scratch = scratch_folder(folder)
     scores = write_trained(trainable, renderer, spec, SAMPLE, scratch, engine=TransformersScorer, dtype=dtype)
     written, parity = save_checkpoint(
-        replace(trainable, model=cast(Any, None), adapter=None),  # the files have all
+        replace(trainable, model=cast(Any, None)),  # the files have all
         spec,
         renderer,
         folder,
