@@ -102,6 +102,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, model: str) -> tuple[P
         return folder, weights(made)
 
 
+@pytest.mark.slow
 def test_a_thread_draws_what_actors_draw(
     tmp_path: Path, model: str, undisturbed: tuple[Path, dict[str, Tensor]]
 ) -> None:

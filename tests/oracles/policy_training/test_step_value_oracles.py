@@ -52,6 +52,7 @@ def test_values_are_those_of_the_chain(policy: Policy) -> None:
         assert [v.correct for v in row] == [round(v.value * v.tried) for v in row]
 
 
+@pytest.mark.slow
 def test_a_better_prover_is_the_best_of_k(policy: Policy) -> None:
     """Q under best-of-K = 1 - (1 - Q)^K."""
     mc = PrefixEstimator(policy, PrefixSettings(samples=1000, best_of=4, max_new_tokens=60), [EndsWithA()])

@@ -105,6 +105,7 @@ def people_answer(workspace: Workspace, queue: str) -> int:
     return votes
 
 
+@pytest.mark.slow
 def test_the_loop_waits_for_people_and_resumes(
     assay: Command, filled: Workspace, endpoint: FakeEndpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,7 @@ def data(tmp_path: Path) -> dict[str, Path]:
     }
 
 
+@pytest.mark.slow
 def test_from_import_to_evaluation(assay: Assay, data: dict[str, Path], tmp_path: Path) -> None:
     assert assay("data", "import", data["train"], "--source", "noisy")["pairs"] == 20
     assert assay("data", "clean")["discarded"]["identical_responses"] == 1

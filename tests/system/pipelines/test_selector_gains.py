@@ -74,6 +74,7 @@ def test_regret_is_below_that_of_uniform_selection(bandit: str, figure: str, nam
     assert compared(bandit, figure, (name,)).high < 0
 
 
+@pytest.mark.slow
 def test_diversity_improves_the_selector_it_stands_on() -> None:
     """A batch of the largest disagreements is one disagreement several times, where responses are alike."""
     assert compared("copies", "policy", ("diversity",), ("disagreement",)).high < 0
@@ -83,6 +84,7 @@ def test_the_least_margin_buys_copies() -> None:
     assert compared("copies", "policy", ("margin",)).low > 0
 
 
+@pytest.mark.slow
 def test_the_spread_of_margins_buys_labels_that_nobody_doubts() -> None:
     by_margin = ("disagreement", ("by", "margin"))
     assert compared("no copies", "policy", by_margin, ("disagreement",)).low > 0
@@ -90,6 +92,7 @@ def test_the_spread_of_margins_buys_labels_that_nobody_doubts() -> None:
 
 
 @pytest.mark.parametrize("name", ["posterior", "optimism"])
+@pytest.mark.slow
 def test_regret_of_posterior_sampling_and_of_mex_is_sublinear(name: str) -> None:
     """Labels of the second half cost less than 3/4 of those of the first; with uniform selection, the same."""
     first, second = regrets("tabular", name)["duels"].reshape(SEEDS, 2, -1).mean(axis=2).T
@@ -98,6 +101,7 @@ def test_regret_of_posterior_sampling_and_of_mex_is_sublinear(name: str) -> None
     assert interval(second - first).low < 0 < interval(second - first).high
 
 
+@pytest.mark.slow
 def test_the_page_has_the_ratios_that_are_measured() -> None:
     """Of the cumulative regret of the policy to that of `random`, by bandit; in brackets the interval over seeds."""
     table = PAGE.read_text(encoding="utf-8").split("| regret of the policy |")[1]

@@ -85,6 +85,7 @@ def test_a_policy_with_rewards_and_callbacks_of_ones_own(tmp_path: Path, capsys:
     assert re.search(r"^held-out reward [+-]0\.\d{3} after 10 steps$", printed, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_a_policy_on_pairs_is_a_reward(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed = run_notebook("preference_training.py", tmp_path, capsys, BASE="tiny", STEPS=2)
     assert "ranking accuracy 1.000" in printed

@@ -338,6 +338,7 @@ def test_a_new_password_ends_links_that_would_set_another(workspace: Workspace) 
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_somebody_signs_in_and_out(workspace: Workspace, browser: Browser) -> None:
     with running_web(workspace) as url, opened(browser, url, name=None) as page:
         page.goto("/")

@@ -403,6 +403,7 @@ except SystemExit:
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_a_job_is_begun_and_followed_on_its_page(filled: Workspace, browser: Browser) -> None:
     with running_web(filled) as url, opened(browser, url) as page:
         page.goto("/jobs")

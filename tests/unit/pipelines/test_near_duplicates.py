@@ -202,6 +202,7 @@ def test_planted_near_duplicates_are_found_and_nothing_else(workspace: Workspace
     assert search(workspace, "run-2").members == 0
 
 
+@pytest.mark.slow
 def test_processes_find_what_this_process_finds_and_a_resumed_search_sketches_nothing_twice(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
