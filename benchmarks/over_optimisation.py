@@ -4,7 +4,8 @@ The reward model is a small transformer (--reward-base, by default the few thous
 `assay train bt` on pairs of SmolLM2's own responses that the verifier labelled; the policy then maximises it with no KL
 term. The verifier scores half of the rollouts and is not trained on. Printed: reward, held-out pass rate, KL and length
 by step, the reward model's held-out accuracy beside that of choosing the longer response, the step at which the watch
-speaks up, and whether people were sent pairs. Nothing stops the run, so that one sees what the watch saved.
+speaks up, and whether people were sent pairs. Nothing stops the run, so that one sees what the watch saved. Products
+are bfloat16 where the processor has them.
 
     python benchmarks/over_optimisation.py --save-baseline --plot docs/policy-training/over-optimisation.svg
 """
@@ -76,8 +77,7 @@ CURVES = ("reward_mean", "held_out_reward_mean", "kl_k3", "length_mean")
 
 def one(options: argparse.Namespace, folder: Path, seed: int) -> dict[str, Any]:
     """One seed: pairs, reward model, policy; every step's numbers in `rows`."""
-    import torch
-
+    from assay.models.devices import has_fast_bfloat16, pick_device
     from assay.workspace import Workspace
     from assay_policy_training.core.policy import Policy
     from assay_policy_training.recipe.loading import load_recipe
@@ -87,11 +87,12 @@ def one(options: argparse.Namespace, folder: Path, seed: int) -> dict[str, Any]:
     from assay_serving.engines.transformers import TransformersScorer
 
     overrides = [f"seed={seed}", f"steps={options.steps}", f"optimisation.lr={options.lr}", "checkpoint_every=0"]
-    overrides += ["optimisation.micro_batch_rows=16", "optimisation.autocast=true", "sampling.prompts_per_step=4"]
-    overrides += [f"sampling.max_new_tokens={options.max_new_tokens}"]
+    overrides += ["optimisation.micro_batch_rows=16", "sampling.prompts_per_step=4"]
+    device = pick_device()
+    autocast = has_fast_bfloat16(device)
+    overrides += [f"sampling.max_new_tokens={options.max_new_tokens}", f"optimisation.autocast={str(autocast).lower()}"]
     recipe = load_recipe("dr_grpo", overrides)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    policy = Policy(options.policy, device=device, max_prompt_tokens=512, with_reference=True, autocast=True)
+    policy = Policy(options.policy, device=device, max_prompt_tokens=512, with_reference=True, autocast=autocast)
     items = prompts_of(options.pair_prompts, seed)
     sampler = recipe.sampler.open(policy, recipe.sampling)
     accuracy = {}
@@ -122,6 +123,7 @@ def one(options: argparse.Namespace, folder: Path, seed: int) -> dict[str, Any]:
     suspects = (folder / SUSPECTS_FILE).read_text().splitlines()
     return {
         "seed": seed,
+        "products": "bfloat16" if autocast else "float32",
         "pairs": accuracy,
         "caught_at_step": caught,
         "held_out_best": {"mean_of_5_steps": round(max(means), 4), "last_step": means.index(max(means)) + window},

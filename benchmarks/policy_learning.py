@@ -107,8 +107,7 @@ def train(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
 
 def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
     """One training: the held-out evaluations by step, each with one 0/1 per prompt's sample."""
-    import torch
-
+    from assay.models.devices import has_fast_bfloat16, pick_device
     from assay_policy_training.core.policy import Policy
     from assay_policy_training.plugins.prompts.constrained import generate_prompts
     from assay_policy_training.plugins.samplers.transformers import TransformersSampler
@@ -127,14 +126,14 @@ def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
         f"steps={options.steps}",
         f"optimisation.lr={options.lr}",
         "optimisation.micro_batch_rows=16",
-        "optimisation.autocast=true",
+        f"optimisation.autocast={str(has_fast_bfloat16(pick_device())).lower()}",
         f"sampling.prompts_per_step={options.prompts_per_step}",
         f"sampling.group_size={options.group_size}",
         f"sampling.max_new_tokens={options.max_new_tokens}",
         "checkpoint_every=0",
     ]
     recipe = load_recipe(name, [*OVERRIDES.get(name, []), *overrides, *overrides_of(options, name)])
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = pick_device()
     policy = Policy(
         options.policy or ("tiny" if options.quick else "smollm2"),
         device=device,
@@ -181,8 +180,7 @@ def learn(options: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
 
 def learn_offline(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     """DPO on pairs of the base's own responses, by the number of steps whose responses they are."""
-    import torch
-
+    from assay.models.devices import has_fast_bfloat16, pick_device
     from assay_policy_training.core.policy import Policy
     from assay_policy_training.core.sampling import Sampling
     from assay_policy_training.plugins.prompts.constrained import generate_prompts
@@ -196,10 +194,10 @@ def learn_offline(options: argparse.Namespace, seed: int) -> dict[str, Any]:
         return {"recipe": DPO, "seed": seed, "curve": curve}
     own = dict(text.split("=", 1) for text in overrides_of(options, DPO))
     base = options.policy or ("tiny" if options.quick else "smollm2")
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = pick_device()
     sampling = Sampling(max_new_tokens=options.max_new_tokens)
 
-    autocast = own.get("optimisation.autocast") != "false"
+    autocast = own.get("optimisation.autocast", str(has_fast_bfloat16(device)).lower()) != "false"
 
     def sampler_of(model: str) -> TransformersSampler:
         return TransformersSampler(Policy(model, device=device, max_prompt_tokens=512, autocast=autocast), sampling)
