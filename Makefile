@@ -86,7 +86,7 @@ $(LABEL_STUDIO_VENV)/.installed: .ci/label-studio-constraints.txt
 
 # One environment a peer: what its client module imports, over the packages of .venv (torch, transformers).
 PEERS_VENV := .venv-peers
-PEERS := $(patsubst .ci/peers/%.txt,%,$(wildcard .ci/peers/*.txt))
+PEERS := $(filter-out $(WITHOUT_PEERS),$(patsubst .ci/peers/%.txt,%,$(wildcard .ci/peers/*.txt)))
 
 peers-env: $(PEERS:%=$(PEERS_VENV)/%/.installed)
 
