@@ -259,7 +259,10 @@ def overrides_of(options: argparse.Namespace, name: str) -> list[str]:
 
 def earlier_evaluations(options: argparse.Namespace, name: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
     """The settings that an evaluation depends on, and the evaluations of this recipe under them in the log."""
+    from assay.models.devices import pick_device, pick_dtype
+
     settings = {key: str(value) for key, value in vars(options).items() if key in SETTINGS}
+    settings["products"] = str(pick_dtype(pick_device())).removeprefix("torch.")
     return settings, [e for e in logged(options.log) if e["recipe"] == name and e["settings"] == settings]
 
 

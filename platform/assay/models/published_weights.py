@@ -7,6 +7,7 @@ copy of the model: at most a layer, and one shard of a file. Leaves out: the tok
 
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -102,10 +103,7 @@ def round_weights(model: Any, dtype: torch.dtype) -> None:
     """The model as `write_model` would write it in `dtype`: adapters in the weights that they change, all rounded. Its
     own formats stay, which hold these values; of what was packed in 4 bit it is bfloat16 then. Of a divided model all
     processes call this."""
-    from peft.tuners.lora import LoraLayer
-
-    adapted: list[Any] = [module for module in unwrapped(model).modules() if isinstance(module, LoraLayer)]
-    for layer in adapted:
+    for layer in _adapted(unwrapped(model)).values():
         base = layer.get_base_layer()
         packed = isinstance(base, FourBitLinear)
         if packed:
@@ -119,8 +117,15 @@ def round_weights(model: Any, dtype: torch.dtype) -> None:
     for base in [module for module in model.modules() if isinstance(module, FourBitLinear)]:
         dequantize(base)
         halve(base)
-    for parameter in model.parameters():
-        parameter.copy_(parameter.to(dtype))
+    for values in model.state_dict(keep_vars=True).values():
+        if values.is_floating_point():
+            values.copy_(values.to(dtype))
+
+
+def unpacked_bytes(model: Any) -> int:
+    """What `round_weights` takes beside what there is: of weights in 4 bit, in bfloat16."""
+    packed = [layer for layer in model.modules() if isinstance(layer, FourBitLinear)]
+    return sum(2 * layer.out_features * layer.in_features - layer.weight.nbytes for layer in packed)
 
 
 def share_of(full: Tensor, like: Tensor) -> Tensor:
@@ -134,10 +139,8 @@ def share_of(full: Tensor, like: Tensor) -> Tensor:
 
 def _merged(base: Any) -> Iterator[tuple[str, Tensor]]:
     """`merged_weights` in the names and shapes of the model's own modules."""
-    from peft.tuners.lora import LoraLayer
-
     state: dict[str, Tensor] = base.state_dict(keep_vars=True)
-    adapted: dict[str, Any] = {name: module for name, module in base.named_modules() if isinstance(module, LoraLayer)}
+    adapted = _adapted(base)
     packed = {f"{name}.weight": layer for name, layer in base.named_modules() if isinstance(layer, FourBitLinear)}
     shared = Counter(map(id, state.values()))
     tied, unsaved = getattr(base, "all_tied_weights_keys", None) or {}, base._keys_to_ignore_on_save or ()
@@ -156,6 +159,12 @@ def _merged(base: Any) -> Iterator[tuple[str, Tensor]]:
             del product
         elif not (name in tied and shared[id(values)] > 1):
             yield name, full_tensor(values)
+
+
+def _adapted(base: Any) -> dict[str, Any]:
+    """Layers with adapters, by name. Without peft, whose import takes seconds, there are none."""
+    peft = sys.modules.get("peft.tuners.lora")
+    return {name: part for name, part in base.named_modules() if peft is not None and isinstance(part, peft.LoraLayer)}
 
 
 @contextmanager

@@ -58,8 +58,8 @@ def save_checkpoint(
     written: WrittenWeights | None = None,
 ) -> tuple[RewardModelSpec, Parity]:
     """Write the model (adapters merged), tokenizer, card and spec to `folder`, which must not exist. Returns the spec,
-    and the parity of the loaded and the trained model. `card`: or what writes it, of the model as it was saved;
-    `written`: the weights, in a folder beside `folder`; then `trainable` need not have the model any more.
+    and the parity of the loaded and the trained model. `card`: or what writes it, of the model as it was saved, once
+    that has passed. `written`: the weights, in a folder beside `folder`: `trainable` need not have the model any more.
 
     The folder is renamed into place when complete; every check and its largest difference are in the spec and the card.
     Raises BadInputError when the folder exists; BackendError when a check fails: then the files are kept for inspection
@@ -81,7 +81,9 @@ def save_checkpoint(
         spec.write(scratch)
         reloaded: Scorer | None = None
         try:
-            reloaded = engine.load(ModelConfig(str(scratch), device=str(_with_room(scratch, written.device))))
+            models = 1 if spec.implicit is None or spec.implicit.reference is None else 2
+            device = _with_room(models * weight_bytes(scratch, "float32"), written.device)
+            reloaded = engine.load(ModelConfig(str(scratch), served_as=folder.name, device=str(device)))
             again = getattr(getattr(reloaded, "renderer", None), "images", None)
             if renderer.images is not None and again is not None:
                 again.media = renderer.images.media
@@ -94,9 +96,11 @@ def save_checkpoint(
         except (BackendError, BadInputError) as error:
             parity = Parity(False, 0.0, 0, f"does not load again: {error}")
             all_checks = [parity.as_check(SAVED)]
-        text = card if isinstance(card, str) else card(reloaded) if reloaded is not None else ""
         spec = replace(spec, parity=verdict(all_checks), parity_checks=tuple(all_checks))
         spec.write(scratch)
+        text = card if isinstance(card, str) else ""
+        if not isinstance(card, str) and reloaded is not None and spec.parity == "passed":
+            text = card(reloaded)
         (scratch / "README.md").write_text(with_section(text, "Parity", parity_lines(all_checks)), encoding="utf-8")
         if spec.parity != "passed":
             failed = folder.with_name(folder.name + ".failed")
@@ -107,11 +111,11 @@ def save_checkpoint(
     return spec, parity
 
 
-def _with_room(folder: Path, device: torch.device) -> torch.device:
+def _with_room(needed: int, device: torch.device) -> torch.device:
     """Where the saved model is loaded: in main memory where the device that held smaller weights (4 bit, bfloat16) has
-    no room for them in float32."""
+    no room for `needed` bytes, those of float32."""
     free = unused_memory(device)
-    if free is None or 1.1 * weight_bytes(folder, "float32") <= free:
+    if free is None or 1.1 * needed <= free:
         return device
-    log.warning("%s has no room for the saved weights in float32: the checks and the evaluation are here", device)
+    log.warning("%s has no room for the saved weights in float32: they are checked and evaluated on the CPU", device)
     return torch.device("cpu")

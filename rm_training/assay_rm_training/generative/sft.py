@@ -249,7 +249,9 @@ class GenerativeSft(MethodFields):
         """Both orders of a pair are judged; `advance` counts them as `responses` does."""
         if not isinstance(scorer, VerdictReader):
             raise TypeError(f"not the engine of this method: {type(scorer).__name__}")
-        return evaluate_judge(scorer.writer, scorer.spec, rows, seed=seed, advance=advance)
+        # A reader that was loaded has no tools, for it reads complete answers; the judge is asked with those it has.
+        spec = replace(scorer.spec, judging=self.judging)
+        return evaluate_judge(scorer.writer, spec, rows, seed=seed, advance=advance)
 
     def card_rows(self) -> list[tuple[str, str]]:
         order_text = "both orders in one batch" if self.both_orders else "one order, drawn"

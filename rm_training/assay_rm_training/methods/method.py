@@ -38,8 +38,8 @@ TRAINING_METHODS: registry.Kind[type[MethodFields]] = registry.Kind(
     "A way to train a reward model: a frozen dataclass of JSON-ready fields that follows `Method`.",
     {
         "bt": f"{_METHODS}.bradley_terry:BradleyTerry",
-        "cloud": f"{_METHODS}.critique:Cloud",
-        "critique-sft": f"{_METHODS}.critique:CritiqueSft",
+        "cloud": f"{_PREFERENCE}.critique:Cloud",
+        "critique-sft": f"{_PREFERENCE}.critique:CritiqueSft",
         "dpo": f"{_PREFERENCE}.pairs:Dpo",
         "generative-sft": "assay_rm_training.generative.sft:GenerativeSft",
         "grm": f"{_METHODS}.grm:Grm",

@@ -10,8 +10,8 @@ import gc
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -210,14 +210,15 @@ def train_model(
 def _require_memory(plan: TrainingPlan) -> None:
     config = plan.config
 
-    def loaded(config: TrainingConfig) -> tuple[list[torch.nn.Module], list[torch.optim.Optimizer]]:
-        trainable = plan.method.load(config, torch.device("cpu"))
-        return [trainable.model], [make_optimizer(trainable, config)]
+    def loaded(settings: Mapping[str, Any]) -> tuple[list[torch.nn.Module], list[torch.optim.Optimizer]]:
+        changed = replace(config, **settings)  # not before it is needed: it checks, and so imports, libraries
+        trainable = plan.method.load(changed, torch.device("cpu"))
+        return [trainable.model], [make_optimizer(trainable, changed)]
 
     ranks = world_size() if config.parallel == "fsdp" else 1
     options = less_memory(config, ranks)
-    less = {words: partial(loaded, replace(config, **settings)) for words, settings in options.items()}
-    require_memory(config.base, partial(loaded, config), less, local_device(config.device), ranks, "--base")
+    less = {words: partial(loaded, settings) for words, settings in options.items()}
+    require_memory(config.base, partial(loaded, {}), less, local_device(config.device), ranks, "--base")
 
 
 def _train(
@@ -236,105 +237,106 @@ def _train(
 ) -> TrainedModel:
     config, method = plan.config, plan.method
     settings = WorkerSettings(method_payload(method), config, resume is not None)
-    with process_group(config.parallel, config.device, settings) as (parallel, device):
-        with parallel.loading():
-            trainable = method.load(config, device)
-        longest = context_length(trainable.model.config)
-        config = config.within(longest)
-        length = min(config.max_length or longest, longest)
-        if trainable.images is not None:
-            trainable.images.media = lambda: run.workspace.media
-        renderer = Renderer(trainable.tokenizer, max_length=length, images=trainable.images)
-        data, eval_data = _encode(method, rows, renderer, tokens / "train", f"encoding {method.unit}"), None
-        if eval_rows is not None and config.eval_every:
-            eval_data = _encode(method, eval_rows, renderer, tokens / "eval", f"encoding evaluation {method.unit}")
-        if not is_follower():
-            ranks = parallel.world if parallel.equal_passes else 1
-            rows_text = rows_of(plan.data, snapshot_id(run.workspace, plan.data))
-            show_plan_line(config.base, plan.memory_settings, device, ranks, rows_text)
-        data, eval_data = begin(trainable, method, config, (data, eval_data), parallel)
-        with progress_bar("training", StepPlan(len(data), config).total, unit="steps") as advance:
-            summary = train(
-                trainable,
-                method.task(trainable, config),
-                data,
-                config,
-                run.folder,
-                eval_data=eval_data,
-                resume=resume is not None,
-                parallel=parallel,
-                advance=advance,
-                callbacks=callbacks,
+    with ExitStack() as kept:  # until what is written has its name
+        with process_group(config.parallel, config.device, settings) as (parallel, device):
+            with parallel.loading():
+                trainable = method.load(config, device)
+            longest = context_length(trainable.model.config)
+            config = config.within(longest)
+            length = min(config.max_length or longest, longest)
+            if trainable.images is not None:
+                trainable.images.media = lambda: run.workspace.media
+            renderer = Renderer(trainable.tokenizer, max_length=length, images=trainable.images)
+            data, eval_data = _encode(method, rows, renderer, tokens / "train", f"encoding {method.unit}"), None
+            if eval_rows is not None and config.eval_every:
+                eval_data = _encode(method, eval_rows, renderer, tokens / "eval", f"encoding evaluation {method.unit}")
+            if not is_follower():
+                ranks = parallel.world if parallel.equal_passes else 1
+                rows_text = rows_of(plan.data, snapshot_id(run.workspace, plan.data))
+                show_plan_line(config.base, plan.memory_settings, device, ranks, rows_text)
+            data, eval_data = begin(trainable, method, config, (data, eval_data), parallel)
+            with progress_bar("training", StepPlan(len(data), config).total, unit="steps") as advance:
+                summary = train(
+                    trainable,
+                    method.task(trainable, config),
+                    data,
+                    config,
+                    run.folder,
+                    eval_data=eval_data,
+                    resume=resume is not None,
+                    parallel=parallel,
+                    advance=advance,
+                    callbacks=callbacks,
+                )
+            judged, judged_name = eval_rows, plan.eval_data or f"what was held out of {plan.data}"
+            chosen = _chosen(config, summary, judged_name, judged_name if final_rows is None else str(plan.final_data))
+            if final_rows is not None:
+                judged, judged_name = final_rows, str(plan.final_data)
+            settled = finish(trainable, method, data, parallel)
+            spec = RewardModelSpec(
+                kind=method.kind,
+                base=config.base,
+                template_hash=renderer.template_hash,
+                trained_length=length,
+                version="unsaved",
+                snapshot=snapshot_id(run.workspace, plan.data),
+                run_id=run.id,
+                head_start=_head_start(trainable, config),
+                trained_principles=_principles(rows),
+                method=method_payload(method),
+                contamination=uses,
             )
-        judged, judged_name = eval_rows, plan.eval_data or f"what was held out of {plan.data}"
-        chosen = _chosen(config, summary, judged_name, judged_name if final_rows is None else str(plan.final_data))
-        if final_rows is not None:
-            judged, judged_name = final_rows, str(plan.final_data)
-        settled = finish(trainable, method, data, parallel)
-        spec = RewardModelSpec(
-            kind=method.kind,
-            base=config.base,
-            template_hash=renderer.template_hash,
-            trained_length=length,
-            version="unsaved",
-            snapshot=snapshot_id(run.workspace, plan.data),
-            run_id=run.id,
-            head_start=_head_start(trainable, config),
-            trained_principles=_principles(rows),
-            method=method_payload(method),
-            contamination=uses,
-        )
-        spec = replace(spec, **method.spec_fields(trainable), **settled)
-        sample = _sample(method, judged or rows)
-        attention = str(getattr(trainable.model.config, "_attn_implementation", "") or "")
-        dtype = torch.bfloat16 if config.save_dtype == "bfloat16" else torch.float32
-        scratch, saving = scratch_folder(folder), Saving(spec, sample, length, dtype)
-        together = parallel if parallel.equal_passes else SingleProcess()
-        with writing(folder, scratch):
+            spec = replace(spec, **method.spec_fields(trainable), **settled)
+            sample = _sample(method, judged or rows)
+            attention = str(getattr(trainable.model.config, "_attn_implementation", "") or "")
+            dtype = torch.bfloat16 if config.save_dtype == "bfloat16" else torch.float32
+            scratch, saving = scratch_folder(folder), Saving(spec, sample, length, dtype)
+            together = parallel if parallel.equal_passes else SingleProcess()
+            kept.enter_context(writing(folder, scratch))
             written = WrittenWeights(scratch, write_together(trainable, method, saving, scratch, together), device)
-        trainable = replace(trainable, model=cast(Any, None))  # the files have all
-        gc.collect()
-    coverage = data.coverage(len(rows), method.unit)
-    warnings = [*unchecked(contamination), *coverage.of_training()]
-    evaluations: list[EvaluationReport] = []
-    prompts = {row.prompt for row in judged or ()}
-    seen = {row.prompt for row in rows if row.prompt in prompts} if prompts else set()
-    evaluated_seen = sum(row.prompt in seen for row in judged or ())
+            trainable = replace(trainable, model=cast(Any, None))  # the files have all
+            gc.collect()
+        coverage = data.coverage(len(rows), method.unit)
+        warnings = [*unchecked(contamination), *coverage.of_training()]
+        evaluations: list[EvaluationReport] = []
+        prompts = {row.prompt for row in judged or ()}
+        seen = {row.prompt for row in rows if row.prompt in prompts} if prompts else set()
+        evaluated_seen = sum(row.prompt in seen for row in judged or ())
 
-    def evaluated_card(scorer: Scorer) -> str:
-        evaluation: EvaluationReport | None = None
-        if judged is not None:
-            with progress_bar("evaluating", len(method.responses(judged)), unit="responses") as advance:
-                evaluation = method.evaluate(scorer, judged, seed=config.seed, advance=advance)
-        if evaluation is not None:
-            evaluations.append(evaluation)
-            warnings.extend(_evaluated(evaluation, judged_name))
-        return model_card(
-            folder.name,
+        def evaluated_card(scorer: Scorer) -> str:
+            evaluation: EvaluationReport | None = None
+            if judged is not None:
+                with progress_bar("evaluating", len(method.responses(judged)), unit="responses") as advance:
+                    evaluation = method.evaluate(scorer, judged, seed=config.seed, advance=advance)
+            if evaluation is not None:
+                evaluations.append(evaluation)
+                warnings.extend(_evaluated(evaluation, judged_name))
+            return model_card(
+                folder.name,
+                spec,
+                method,
+                config,
+                data,
+                summary,
+                data_name=plan.data,
+                evaluation=evaluation,
+                eval_name=judged_name,
+                contamination=[str(use) for use in uses],
+                chosen=chosen,
+                evaluated_seen=evaluated_seen,
+                warnings=warnings,
+            )
+
+        spec, parity = save_checkpoint(
+            trainable,
             spec,
-            method,
-            config,
-            data,
-            summary,
-            data_name=plan.data,
-            evaluation=evaluation,
-            eval_name=judged_name,
-            contamination=[str(use) for use in uses],
-            chosen=chosen,
-            evaluated_seen=evaluated_seen,
-            warnings=warnings,
+            renderer,
+            folder,
+            sample=sample,
+            card=evaluated_card,
+            engine=method.engine,
+            written=written,
         )
-
-    spec, parity = save_checkpoint(
-        trainable,
-        spec,
-        renderer,
-        folder,
-        sample=sample,
-        card=evaluated_card,
-        engine=method.engine,
-        written=written,
-    )
     evaluation = next(iter(evaluations), None)
     metrics = {
         "training": summary.to_dict(),

@@ -5,6 +5,7 @@ as it is written; merging adapters while writing, a layer at a time, so that the
 same of a model that is divided among processes. Leaves out: the rest of the checkpoint, its checks (`checkpoints`).
 """
 
+import logging
 import re
 import shutil
 import tempfile
@@ -18,8 +19,9 @@ import torch
 
 from assay.errors import BackendError
 from assay.models.chat.renderer import Renderer
+from assay.models.devices import unused_memory
 from assay.models.parallelism.strategy import SingleProcess
-from assay.models.published_weights import round_weights, write_model
+from assay.models.published_weights import round_weights, unpacked_bytes, write_model
 from assay.models.quiet import quiet_transformers
 from assay.models.spec import RewardModelSpec
 from assay.score import ScoreResult
@@ -27,6 +29,8 @@ from assay_rm_training.methods.method import Engine
 from assay_rm_training.model.trainable_model import TrainableModel
 from assay_serving.engines.implicit import load_reference
 from assay_serving.scorer import ScoreItem
+
+log = logging.getLogger(__name__)
 
 
 class WrittenWeights(NamedTuple):
@@ -78,6 +82,10 @@ def write_trained(
     model: Any = trainable.model
     parallel.settle(model)
     if dtype != torch.float32:  # compare what is loaded again: rounded too
+        free = unused_memory(model.device)
+        if free is not None and 1.1 * unpacked_bytes(model) > free:
+            log.warning("%s has no room for unpacked weights: they are rounded in main memory", model.device)
+            model.to("cpu")
         round_weights(model, dtype)
     options, reference = {}, None
     if parallel.equal_passes and spec.implicit is not None and spec.implicit.reference is not None:

@@ -9,7 +9,7 @@ from assay.domain import Message, PreferencePair
 from assay.models.chat.renderer import Renderer
 from assay.models.frozen_weights import Bfloat16Linear, keep_frozen
 from assay.models.loading import load_causal_lm, load_tokenizer
-from assay.models.published_weights import merged_weights
+from assay.models.published_weights import merged_weights, round_weights
 from assay_policy_training.core import policy as policy_module
 from assay_policy_training.core.policy import Lora, Policy
 from assay_policy_training.core.prompt import PromptItem
@@ -116,3 +116,16 @@ def test_reward_models_have_the_same_loss_and_merge_to_the_same_weights(
         merged.append(weights)
     assert torch.equal(losses[0], losses[1])
     assert all(torch.equal(merged[0][name], value) for name, value in merged[1].items())
+
+
+def test_rounding_is_of_all_that_is_written() -> None:
+    """A router's bias is a buffer; the file has it in the file's format."""
+    model = load_causal_lm("tiny", load_tokenizer("tiny"), dtype=torch.float32, device=CPU)
+    model.register_buffer("bias", torch.tensor([1 / 3]))
+    model.register_buffer("table", torch.tensor([1 / 3]), persistent=False)
+    round_weights(model, torch.bfloat16)
+    written = dict(merged_weights(model, dtype=torch.bfloat16))
+    state = model.state_dict()
+    assert "bias" in written
+    assert all(torch.equal(values.float(), state[name]) for name, values in written.items())
+    assert float(model.table) == pytest.approx(1 / 3, abs=1e-7)

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -126,8 +127,10 @@ def test_a_checkpoint_that_lost_its_head_fails_loudly(tmp_path: Path, monkeypatc
             model.score.weight.copy_(kept)
 
     monkeypatch.setattr(written_weights, "write_model", write_another_head)
+    card = Mock()
     with pytest.raises(BackendError, match="does not give the trained model's scores"):
-        save_checkpoint(trainable, spec, renderer, tmp_path / "model", sample=SAMPLE, card="")
+        save_checkpoint(trainable, spec, renderer, tmp_path / "model", sample=SAMPLE, card=card)
+    card.assert_not_called()  # what is not the trained model is not evaluated
     assert not (tmp_path / "model").exists()
     kept = RewardModelSpec.read(tmp_path / "model.failed")
     assert kept is not None
@@ -143,6 +146,17 @@ def test_an_existing_folder_is_never_overwritten(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="exists already"):
         save_checkpoint(trainable, spec, renderer, tmp_path / "model", sample=SAMPLE, card="")
     assert (tmp_path / "model" / "precious").read_text() == "x"
+
+
+def test_an_error_while_it_is_evaluated_leaves_nothing(tmp_path: Path) -> None:
+    trainable, renderer, spec = trained(tmp_path, None)
+
+    def interrupted(_: Any) -> str:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        save_checkpoint(trainable, spec, renderer, tmp_path / "model", sample=SAMPLE, card=interrupted)
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from assay.models.chat.renderer import Renderer
 from assay.models.four_bit import FourBitLinear, dequantize
 from assay.models.loading import load_tokenizer
 from assay.models.offloaded import OffloadedAdamW
-from assay.models.published_weights import merged_weights, round_weights
+from assay.models.published_weights import merged_weights, round_weights, unpacked_bytes
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.pair_dataset import encode_pairs
 from assay_rm_training.methods.bradley_terry import BradleyTerry
@@ -152,9 +152,11 @@ def test_4_bit_weights_are_rounded_as_they_are_written(data: EncodedDataset[Any]
         if "lora_B" in name:
             torch.nn.init.normal_(parameter, std=0.05)
     written = dict(merged_weights(trainable.model, dtype=torch.bfloat16))
+    before, growth = sum(p.nbytes for p in trainable.model.parameters()), unpacked_bytes(trainable.model)
     losses, _ = _gradients(trainable, data)
     round_weights(trainable.model, torch.bfloat16)
     assert all(torch.equal(written[name], value.bfloat16()) for name, value in merged_weights(trainable.model))
+    assert sum(p.nbytes for p in trainable.model.parameters()) - before == growth > 0
     rounded, _ = _gradients(trainable, data)
     assert not any(isinstance(module, FourBitLinear) for module in trainable.model.modules())
     assert torch.allclose(losses, rounded, atol=0.05)

@@ -14,7 +14,8 @@ import yaml
 from console_page import VARIABLES, Command, check_output, read_page, run_commands
 from reserved_ports import reserved_port
 
-from assay.registry import all_kinds
+from assay.errors import BackendError
+from assay.registry import Kind, all_kinds
 from assay_policy_training.recipe.slots import SLOTS
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "extending.md"
@@ -80,6 +81,15 @@ def test_every_kind_has_an_example_that_is_run() -> None:
     assert sections == {kind.name for kind in all_kinds()}
     of_recipe = {kind.name for section, kind in SLOTS.items() if f"\n{section}: " in files["every_slot.yaml"]}
     assert sections <= {command.kind for command in commands} | of_recipe
+
+
+@pytest.mark.parametrize("kind", all_kinds(), ids=lambda kind: kind.name)
+def test_every_built_in_member_is_where_its_kind_says(kind: Kind[Any]) -> None:
+    for name in kind.members:
+        try:
+            kind.find(name)
+        except BackendError as error:
+            assert "which is not installed" in str(error)  # noqa: PT017 - of the package of somebody else
 
 
 def test_contributing_names_the_place_of_every_kind() -> None:

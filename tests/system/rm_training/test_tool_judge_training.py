@@ -23,6 +23,8 @@ from assay_policy_training.plugins.environments.episode import EpisodeLimits
 from assay_policy_training.plugins.environments.tool_use import Tools
 from assay_policy_training.plugins.samplers.episodes import in_environment
 from assay_policy_training.plugins.samplers.transformers import TransformersSampler
+from assay_rm_training.checkpoints.checkpoint import save_checkpoint
+from assay_rm_training.generative import sft
 from assay_rm_training.generative.judged_rows import rows_of
 from assay_rm_training.generative.sft import GenerativeSft
 from assay_rm_training.generative.tool_traces import trace_of
@@ -133,6 +135,34 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trainable.model.save_pretrained(folder)
     trainable.tokenizer.save_pretrained(folder)
     return folder
+
+
+def test_a_saved_judge_is_evaluated_with_its_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parity is checked by a reader without tools, for complete answers call none; evaluations ask the judge."""
+    method = GenerativeSft("pointwise", tools=("calculator",))
+    trainable = method.load(TrainingConfig("tiny", dtype="float32", device="cpu", max_length=4096), CPU)
+    renderer = Renderer(trainable.tokenizer, max_length=4096)
+    spec = RewardModelSpec(
+        "generative", "tiny", renderer.template_hash, 4096, "unsaved", **method.spec_fields(trainable)
+    )
+    asked: list[tuple[str, ...]] = []
+
+    def evaluated(writer: Any, spec: RewardModelSpec, rows: Any, **options: Any) -> None:
+        assert spec.judging is not None
+        asked.append(spec.judging.tools)
+
+    monkeypatch.setattr(sft, "evaluate_judge", evaluated)
+    rows = list(rows_of(ROW, POINTWISE))
+
+    def card(saved: Any) -> str:
+        assert saved.info.name == "judge"
+        method.evaluate(saved, rows, seed=0)
+        return ""
+
+    save_checkpoint(
+        trainable, spec, renderer, tmp_path / "judge", sample=method.responses(rows), card=card, engine=method.engine
+    )
+    assert asked == [("calculator",)]
 
 
 @pytest.mark.slow
