@@ -128,4 +128,4 @@ def test_rounding_is_of_all_that_is_written() -> None:
     state = model.state_dict()
     assert "bias" in written
     assert all(torch.equal(values.float(), state[name]) for name, values in written.items())
-    assert float(model.table) == pytest.approx(1 / 3, abs=1e-7)
+    assert float(model.get_buffer("table")) == pytest.approx(1 / 3, abs=1e-7)
