@@ -25,7 +25,8 @@ from assay_pipelines.curation.loop.parts import Parts
 from assay_pipelines.curation.loop.people import JudgedPeople
 from assay_pipelines.curation.loop.reward_models import LoopModel, ProbeModels
 from assay_pipelines.curation.loop.stage1 import Stage1Report, run_stage1
-from assay_pipelines.curation.loop.stage2 import Stage2Parts, gold_quality, run_stage2
+from assay_pipelines.curation.loop.stage2 import Stage2Parts, run_stage2
+from assay_pipelines.curation.reliability.label_quality import LabelQuality
 from assay_pipelines.embedding.encoder import Encoder
 from assay_pipelines.judging.recorded import RecordedJudge
 from assay_rm_training.methods.hidden_states import FeatureCache
@@ -143,9 +144,9 @@ def run_loop(
             on_gold = LoopModel(models.load(models.train(run, "gold-rm", "trial-gold", gold, [])), Parts.uncalibrated)
             decides = Stage2Config(recycle_below=settings.recycle_below)
             by = Stage2Parts(workspace, best_of(workspace, stage1, models), on_gold)
-            refused = gold_quality(decides, by).worse
             stage2 = run_stage2(decides, by, Selection(("unverified",)), run.id, force=True)
-        return LoopResult(_labels(workspace), stage1, asdict(stage2), refused)
+            quality = {name: stage2.quality[name] for name in LabelQuality.__dataclass_fields__}
+        return LoopResult(_labels(workspace), stage1, asdict(stage2), LabelQuality(**quality).worse)
 
 
 def fill(workspace: Workspace, rows: Sequence[Row], source: Mapping[str, Answer]) -> None:

@@ -15,13 +15,19 @@ from assay.models.four_bit import FourBitLinear, dequantize
 from assay.models.loading import load_tokenizer
 from assay.models.offloaded import OffloadedAdamW
 from assay.models.published_weights import merged_weights, round_weights, unpacked_bytes
+from assay.models.spec import RewardModelSpec
+from assay_rm_training.checkpoints.checkpoint import save_checkpoint
 from assay_rm_training.data.encoded_dataset import EncodedDataset
 from assay_rm_training.data.pair_dataset import encode_pairs
 from assay_rm_training.methods.bradley_terry import BradleyTerry
 from assay_rm_training.methods.multi_objective import MultiObjective
 from assay_rm_training.model.trainable_model import TrainableModel, load_trainable
+from assay_rm_training.training import written_weights
 from assay_rm_training.training.loop import make_optimizer, train, train_step
+from assay_rm_training.training.written_weights import WrittenWeights
 from assay_rm_training.training_config import LoraConfig, TrainingConfig
+from assay_serving.engines.transformers import TransformersScorer
+from assay_serving.scorer import ScoreItem
 
 CPU = torch.device("cpu")
 BASE = TrainingConfig(
@@ -121,13 +127,19 @@ def _gradients(trainable: TrainableModel, data: EncodedDataset[Any]) -> tuple[to
     return losses.detach(), {name: p.grad.clone() for name, p in trainable.trainable().items() if p.grad is not None}
 
 
-def test_4_bit_weights_give_the_gradients_of_their_values(data: EncodedDataset[Any]) -> None:
+def in_4_bit() -> TrainableModel:
+    """With adapters that add something."""
     pytest.importorskip("bitsandbytes", reason=memory_options.INSTALL)
     trainable = load_trainable(replace(ADAPTERS, base_weights="4bit"), CPU)
     torch.manual_seed(5)
     for name, parameter in trainable.trainable().items():
         if "lora_B" in name:
             torch.nn.init.normal_(parameter, std=0.05)
+    return trainable
+
+
+def test_4_bit_weights_give_the_gradients_of_their_values(data: EncodedDataset[Any]) -> None:
+    trainable = in_4_bit()
     layers = [module for module in trainable.model.modules() if isinstance(module, FourBitLinear)]
     assert len(layers) == 7 * trainable.model.config.num_hidden_layers
     assert all(8 * layer.weight.nbytes == layer.in_features * layer.out_features * 4 for layer in layers)
@@ -145,12 +157,7 @@ def test_4_bit_weights_give_the_gradients_of_their_values(data: EncodedDataset[A
 
 
 def test_4_bit_weights_are_rounded_as_they_are_written(data: EncodedDataset[Any]) -> None:
-    pytest.importorskip("bitsandbytes", reason=memory_options.INSTALL)
-    trainable = load_trainable(replace(ADAPTERS, base_weights="4bit"), CPU)
-    torch.manual_seed(5)
-    for name, parameter in trainable.trainable().items():
-        if "lora_B" in name:
-            torch.nn.init.normal_(parameter, std=0.05)
+    trainable = in_4_bit()
     written = dict(merged_weights(trainable.model, dtype=torch.bfloat16))
     before, growth = sum(p.nbytes for p in trainable.model.parameters()), unpacked_bytes(trainable.model)
     losses, _ = _gradients(trainable, data)
@@ -160,6 +167,25 @@ def test_4_bit_weights_are_rounded_as_they_are_written(data: EncodedDataset[Any]
     rounded, _ = _gradients(trainable, data)
     assert not any(isinstance(module, FourBitLinear) for module in trainable.model.modules())
     assert torch.allclose(losses, rounded, atol=0.05)
+
+
+@pytest.mark.parametrize(("free", "says"), [(10**4, "rounded in main memory"), (10**9, "")])
+def test_4_bit_weights_are_saved_rounded_where_there_is_room(
+    free: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainable = in_4_bit()
+    renderer = Renderer(trainable.tokenizer, max_length=64)
+    spec = RewardModelSpec("scalar", "tiny", renderer.template_hash, 64, "unsaved")
+    sample = [ScoreItem((Message("user", "hi"),), f"answer {n}") for n in range(4)]
+    monkeypatch.setattr(written_weights, "unused_memory", lambda device: free)
+    scratch = written_weights.scratch_folder(tmp_path / "m")
+    options: dict[str, Any] = {"engine": TransformersScorer, "dtype": torch.bfloat16}
+    scores = written_weights.write_trained(trainable, renderer, spec, sample, scratch, **options)
+    written = WrittenWeights(scratch, scores, CPU)
+    saved, _ = save_checkpoint(trainable, spec, renderer, tmp_path / "m", sample=sample, card="", written=written)
+    assert saved.parity == "passed"
+    assert says in caplog.text
+    assert bool(says) == bool(caplog.records)
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,6 @@ def get(client: httpx.Client, path: str, **query: Any) -> Any:
     return answered.json()
 
 
-@pytest.mark.slow
 def test_what_the_servers_offer_without_their_key(client: httpx.Client, place: Place) -> None:
     answered = client.get("/api/rewards/served")
     assert KEY not in answered.text
