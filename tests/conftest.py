@@ -17,6 +17,7 @@ from empty_workspaces import empty_workspace_folder, new_workspace
 from file_order import LONG_FILES
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
+from rewritten_asserts import rewrite_in_turns
 
 from assay.workspace import Workspace
 
@@ -62,10 +63,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """What is collected and imported stays to the end: looking for garbage in it is half of the work."""
     gc.disable()
     try:
+        rewrite_in_turns(session.config, REPOSITORY / "tests")
         return (yield)
     finally:
         gc.freeze()

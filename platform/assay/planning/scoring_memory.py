@@ -31,6 +31,8 @@ def check_room(name: str, folder: str, *, dtype: str, device: str, token_budget:
     """Raises BackendError where weights and a pass need more than the free memory, with what would fit. Skips models
     whose size is not known from files: hub ids, ensembles, compositions."""
     path, budget = Path(os.path.expanduser(folder)), token_budget or PASS  # Path's raises for an unknown user
+    if not _weight_files(path):
+        return  # rewards without weights are served without torch, which a device asks for
     chosen = pick_device(device)
     picked = str(pick_dtype(chosen, dtype)).removeprefix("torch.")
     weights = weight_bytes(path, picked)

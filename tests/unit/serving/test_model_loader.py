@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -136,3 +138,19 @@ def test_a_scorer_in_a_file_beside_the_description(tmp_path: Path) -> None:
     (score,) = load_scorer(ModelConfig(str(tmp_path / "reward.yaml"))).score([ScoreItem((), "x")])
     assert isinstance(score, Score)
     assert score.reward == 6.0
+
+
+def test_a_reward_without_a_model_scores_without_torch(rule_reward: Path) -> None:
+    """Its server takes a third of the memory, and starts in a third of the time."""
+    program = f"""
+import sys
+from assay_serving.model_config import ModelConfig
+from assay_serving.model_loader import Loader
+from assay_serving.scorer import ScoreItem
+from assay.domain import Message
+scorer = Loader().open_served(ModelConfig({str(rule_reward)!r}, device="cpu"))
+(result,) = scorer.score([ScoreItem((Message("user", "Name a metal."),), "Gold.")])
+print(result.reward, "torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1.0", "False"]
