@@ -67,7 +67,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     """What is collected and imported stays to the end: looking for garbage in it is half of the work."""
     gc.disable()
     try:
-        rewrite_in_turns(session.config)
+        rewrite_in_turns(session.config, REPOSITORY / "tests")
         return (yield)
     finally:
         gc.freeze()

@@ -28,13 +28,17 @@ class Loader:
     def load(self, config: ModelConfig) -> Scorer:
         """The model at a path, hub id or URL (`open` also takes names of artifacts), by the engine that it names.
 
-        Raises BadInputError for an unknown engine, kind or correction, BackendError where it has no room, and what the
-        engine raises.
+        Raises BadInputError for an unknown engine, kind, device or correction, BackendError where it has no room, and
+        what the engine raises.
         """
         if config.engine == "transformers":
+            from assay.models.devices import FORMATS, check_format_name, pick_device
             from assay.planning.scoring_memory import check_room
 
             budget, device = config.token_budget, config.device
+            check_format_name(config.dtype, FORMATS)
+            if device not in ("auto", "cpu"):  # of rewards without weights, too, which for those two load no torch
+                pick_device(device)
             check_room(config.name, config.reference, dtype=config.dtype, device=device, token_budget=budget)
         scorer: Scorer = ENGINES.accept(ENGINES.find(config.engine).load(config, self), config.engine)
         if config.correct is not None:

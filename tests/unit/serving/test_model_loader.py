@@ -154,3 +154,10 @@ print(result.reward, "torch" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1.0", "False"]
+
+
+def test_a_reward_without_a_model_is_refused_a_device_and_a_format_that_are_not_there(rule_reward: Path) -> None:
+    with pytest.raises(BadInputError, match="device 'abacus' is not available here"):
+        load_scorer(ModelConfig(str(rule_reward), device="abacus"))
+    with pytest.raises(BadInputError, match="unknown number format 'float7'"):
+        load_scorer(ModelConfig(str(rule_reward), dtype="float7"))
