@@ -1,5 +1,5 @@
 # make demo   the whole loop on the embedded language model, end to end
-# make test   every test but the slow and the GPU ones, 9 to 12 minutes on two cores; make test-all runs all
+# make test   every test but the slow and the GPU ones, 9 to 13 minutes on two cores; make test-all runs all
 # make docs   the documentation as a site, in build/site
 # make lint   style, types, layers
 #
