@@ -29,8 +29,8 @@ PAGES = {
 
 
 def cell(text: str) -> str:
-    """A text as one cell of a table: one line, bars escaped, what looks like HTML as code."""
-    line = " ".join(text.split()).replace("|", "\\|")
+    """A text as one cell of a table: one line; what looks like HTML as code, bars and what looks like a link escaped."""
+    line = " ".join(text.split()).replace("|", "\\|").replace("][", "]\\[")
     return re.sub(r"(?<!`)<(\w[^<>`]*)>(?!`)", r"&lt;\1&gt;", line)
 
 
