@@ -29,7 +29,7 @@ PAGES = {
 
 
 def cell(text: str) -> str:
-    """A text as one cell of a table: one line; what looks like HTML as code, bars and what looks like a link escaped."""
+    """A text as one cell of a table: one line; HTML as code, bars and what looks like a link escaped."""
     line = " ".join(text.split()).replace("|", "\\|").replace("][", "]\\[")
     return re.sub(r"(?<!`)<(\w[^<>`]*)>(?!`)", r"&lt;\1&gt;", line)
 
